@@ -1,0 +1,153 @@
+"""The plan: one description of a fleet that every component shares. Plain values; parsing is beside it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What must be equal everywhere for two caches to be the same cache."""
+
+    id: str
+    """Served model name, as clients send it."""
+    tokenizer: str
+    """`builtin:kvcompass-bpe`, or a path to a `tokenizer.json`, relative to the plan file."""
+    chat_template: str
+    """`builtin:kvcompass-chat`, or a path to a Jinja file, relative to the plan file."""
+    block_size: int
+    """Tokens a KV block (the engine's page size)."""
+    context_length: int
+    """Tokens; rungs above it are clipped and reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRule:
+    """How indexed lengths are chosen (paper 3.2; ours in docs/decisions)."""
+
+    policy: Literal["ladder", "paper"] = "ladder"
+    quantum: int = 128
+    """Tokens; every rung is a multiple. Itself a multiple of the block size."""
+    growth: float = 1.25
+    """Ratio of neighbouring rungs before rounding to the quantum."""
+    levels: int = 6
+    """Lengths queried toward a region under `paper`; ignored by `ladder`."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRule:
+    """Layout of the Ludo tables."""
+
+    value_bits: Literal[32, 64] = 32
+    expected_entries: int = 65_536
+    """Entries a table (one shard, region and worker group) is sized for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRule:
+    """Constants of the joint score and of the load exchange (paper 3.4, Table 1)."""
+
+    queue_scale_ms: float = 200.0
+    """tau of the capacity price."""
+    capacity_price_max: float = 8.0
+    """lambda_max."""
+    belief_weight: float = 0.2
+    """EWMA weight of a new reused/claimed ratio."""
+    ewma_weight: float = 0.5
+    """w: weight of a new queue report."""
+    broadcast_period_ms: int = 100
+    """Delta: period of the cross-region queue vector."""
+    lease_ms: int = 3_000
+    """A worker silent for longer is cleared everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A gateway of a region. Addresses are host:port."""
+
+    id: str
+    region: str
+    address: str
+    """Public OpenAI-compatible listener."""
+    peer_address: str
+    """Authenticated HTTP listener for other regions' edges."""
+    grpc_address: str
+    """Load reports of the region's agents and the other regions' queue vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceUnit:
+    """The only writer of one shard."""
+
+    id: str
+    shard: int
+    region: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One engine instance. `table` and `slot` are given once by `kvcompass plan` and never renumbered."""
+
+    id: str
+    region: str
+    url: str
+    events: str
+    """ZMQ endpoint of the engine's KV event publisher."""
+    table: int
+    slot: int
+    prefill_ms_per_token: float
+    """beta_r."""
+    reload_ms_per_token: float
+    """gamma."""
+    replay: str = ""
+    """ZMQ endpoint of the engine's replay socket; empty when it has none."""
+    sharing_group: str = "default"
+    """The one group whose requests this engine serves (engines that cannot report salts serve exactly one)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingGroup:
+    """Tenants that share caches. The salt enters every key, so that groups never match one another."""
+
+    id: str
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole fleet. Regions keep the order of the file; `wan_ms[o][r]` is one way, in ms.
+
+    What is derived from it (ladder, first lengths, shard map, layout) is in `kvcompass.levels` and
+    `kvcompass.plan.layout`; nothing derived is stored here.
+    """
+
+    fleet: str
+    plan_version: int
+    model: ModelIdentity
+    lengths: LengthRule
+    index: IndexRule
+    routing: RoutingRule
+    regions: tuple[str, ...]
+    wan_ms: tuple[tuple[float, ...], ...]
+    edges: tuple[Edge, ...]
+    units: tuple[MaintenanceUnit, ...]
+    workers: tuple[Worker, ...]
+    sharing_groups: tuple[SharingGroup, ...]
+
+    @property
+    def shards(self) -> int:
+        """Number of shards: units are numbered 0..shards-1."""
+        return len(self.units)
+
+    @property
+    def tables(self) -> int:
+        """Number of tables in a shard. Table ids are dense, in the order they were given."""
+        return 1 + max(worker.table for worker in self.workers)
+
+    def region_index(self, region: str) -> int:
+        """Position of a region in `regions` and `wan_ms`."""
+        return self.regions.index(region)
+
+    def worker_index(self, worker_id: str) -> int:
+        """Position of a worker in `workers`; arrays over workers use it."""
+        return next(i for i, worker in enumerate(self.workers) if worker.id == worker_id)

@@ -1,0 +1,83 @@
+"""gRPC channels and servers for a WAN: keepalive, capped backoff, windows for 300 ms round trips."""
+
+from collections.abc import Callable, Mapping
+
+import grpc
+import grpc.aio
+
+from services.runtime.addresses import join_address, split_address
+from services.runtime.settings import SettingsError, TlsSettings
+from services.runtime.tls import grpc_channel_credentials, grpc_server_credentials
+
+MAX_MESSAGE_BYTES = 16 << 20
+
+_WINDOWS: list[tuple[str, int]] = [
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.http2.lookahead_bytes", 8 << 20),
+    ("grpc.http2.bdp_probe", 1),
+]
+_KEEPALIVE: list[tuple[str, int]] = [
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+_CLIENT: list[tuple[str, int]] = [
+    *_WINDOWS,
+    *_KEEPALIVE,
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_SERVER: list[tuple[str, int]] = [
+    *_WINDOWS,
+    *_KEEPALIVE,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+]
+
+
+class Dialer:
+    """Knows where a plan address is really reached. `connect_via` maps host:port to host:port."""
+
+    def __init__(self, connect_via: Mapping[str, str], tls: TlsSettings | None = None) -> None:
+        self._via = dict(connect_via)
+        self._tls = tls
+
+    def resolve(self, address: str) -> str:
+        """The address to dial for a plan address."""
+        return self._via.get(address, address)
+
+    def http_base(self, address: str) -> str:
+        """Base URL for HTTP to a component."""
+        return f"{'https' if self._tls else 'http'}://{self.resolve(address)}"
+
+    def channel(self, address: str) -> grpc.aio.Channel:
+        """A new channel; the caller closes it. Connecting is lazy and never blocks here."""
+        target = self.resolve(address)
+        if self._tls is None:
+            return grpc.aio.insecure_channel(target, options=_CLIENT)
+        return grpc.aio.secure_channel(target, grpc_channel_credentials(self._tls), options=_CLIENT)
+
+
+async def serve_grpc(
+    register: Callable[[grpc.aio.Server], None], address: str, tls: TlsSettings | None = None
+) -> tuple[grpc.aio.Server, int]:
+    """Starts a server; returns it and its port. Errors: SettingsError when the address cannot be bound."""
+    host, port = split_address(address)
+    server = grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=4_096)
+    register(server)
+    target = join_address(host, port)
+    try:
+        if tls is None:
+            bound = server.add_insecure_port(target)
+        else:
+            bound = server.add_secure_port(target, grpc_server_credentials(tls))
+    except RuntimeError as error:
+        raise SettingsError(f"cannot listen on {address}: {error}", field="address") from error
+    await server.start()
+    return server, bound

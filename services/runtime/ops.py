@@ -1,0 +1,71 @@
+"""The operations listener that every service has: /health, /ready and /metrics, on loopback unless told."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from services.runtime.http_server import HttpServer
+
+Message = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The truth about a service now. `reasons` say why it is not ready and what it waits for."""
+
+    ready: bool
+    state: str
+    reasons: list[str] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> bytes:
+        """JSON body of /health and /ready."""
+        return orjson.dumps(
+            {"ready": self.ready, "state": self.state, "reasons": self.reasons, "details": self.details}
+        )
+
+
+class OpsServer:
+    """`/health` answers 200 while the process works, `/ready` 200 or 503, `/metrics` the registry."""
+
+    def __init__(self, address: str, health: Callable[[], Health], registry: CollectorRegistry) -> None:
+        self._health = health
+        self._registry = registry
+        self._server = HttpServer(self._app, address)
+
+    @property
+    def port(self) -> int:
+        """The bound port, after `start`."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Binds and serves. Errors: SettingsError."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Closes the listener."""
+        await self._server.stop(drain_s=1.0)
+
+    async def _app(
+        self,
+        scope: Message,
+        _receive: Callable[[], Awaitable[Message]],
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        status, content_type, body = self._answer(scope["path"])
+        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _answer(self, path: str) -> tuple[int, bytes, bytes]:
+        if path == "/metrics":
+            return 200, b"text/plain; version=0.0.4; charset=utf-8", generate_latest(self._registry)
+        if path in ("/health", "/ready"):
+            health = self._health()
+            status = 503 if path == "/ready" and not health.ready else 200
+            return status, b"application/json", health.as_json()
+        return 404, b"application/json", b'{"error":"unknown path; try /health, /ready or /metrics"}'

@@ -1,0 +1,68 @@
+"""Settings: one frozen Struct a service, read from one TOML file; unknown keys are refused."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kvcompass.errors import KVCompassError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class SettingsError(KVCompassError):
+    """A setting is missing, unknown or has a bad value; `field` is its TOML path."""
+
+
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Mutual TLS between components. All three files are PEM; each side presents `cert` and trusts `ca`."""
+
+    cert: str
+    key: str
+    ca: str
+
+
+class CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Fields that every service has."""
+
+    plan: str
+    """Path of the fleet's plan, relative to the settings file."""
+    ops_address: str = "127.0.0.1:0"
+    """host:port of /health, /ready and /metrics. Loopback unless told; port 0 picks a free one."""
+    log_level: str = "info"
+    connect_via: dict[str, str] = {}
+    """Plan address (host:port) -> address to dial instead: a relay, an egress proxy."""
+    tls: TlsSettings | None = None
+    """Mutual TLS on the connections between components; plain text when absent."""
+
+
+def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None = None) -> T:
+    """Reads `path` into `cls`; `overrides` replace top-level fields.
+
+    Errors: `SettingsError` naming the field and the fix.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"cannot read settings file {path}: {error.strerror}", field="settings"
+        ) from error
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}", field="settings") from error
+    raw.update(overrides or {})
+    try:
+        return msgspec.convert(raw, cls, strict=True)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`") or "settings"
+        raise SettingsError(f"{path}: {field}: {reason}", field=field) from error
+
+
+def resolve_path(settings_file: Path, value: str) -> Path:
+    """A path in a settings file is relative to that file."""
+    path = Path(value).expanduser()
+    return path if path.is_absolute() else settings_file.parent / path

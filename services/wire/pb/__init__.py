@@ -1,0 +1,1 @@
+"""Generated from proto/kvcompass/v1 by proto/generate.sh. Do not edit."""

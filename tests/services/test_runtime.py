@@ -1,0 +1,152 @@
+"""The parts every service shares, on real sockets."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc.aio
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from services.runtime.addresses import AddressError, join_address, split_address
+from services.runtime.auth import ApiKeys, bearer_token, hash_api_key
+from services.runtime.grpc_transport import Dialer, serve_grpc
+from services.runtime.http_server import HttpServer
+from services.runtime.ops import Health, OpsServer
+from services.runtime.settings import CommonSettings, SettingsError, load_settings
+
+
+class Example(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    id: str
+    port: int = 1
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "words"),
+    [
+        ('plan = "p"\nid = 3', "id", "Expected `str`"),
+        ('plan = "p"\nid = "a"\nprot = 3', "settings", "unknown field `prot`"),
+        ('id = "a"', "settings", "missing required field `plan`"),
+        ('plan = "p"\nid = "a"\n[tls]\ncert = "c"', "tls", "missing required field `key`"),
+        ("plan = ", "settings", "is not TOML"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, field: str, words: str) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(Example, path)
+    assert caught.value.field == field
+    assert words in str(caught.value)
+
+
+def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read settings file"):
+        load_settings(Example, tmp_path / "absent.toml")
+
+
+def test_overrides_replace_fields(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text('plan = "p"\nid = "a"\nport = 2')
+    assert load_settings(Example, path, {"port": 7}).port == 7
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:80", "[::1]:443", "edge.internal:1"])
+def test_addresses_round_trip(address: str) -> None:
+    assert join_address(*split_address(address)) == address
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:99999", "host:-1"])
+def test_bad_addresses_are_refused(address: str) -> None:
+    with pytest.raises(AddressError, match="not host:port"):
+        split_address(address)
+
+
+def test_api_keys_are_found_by_hash_only() -> None:
+    keys = ApiKeys({hash_api_key("sk-one"): "team-a"}, field="api_keys")
+    assert keys.lookup("sk-one") == "team-a"
+    assert keys.lookup("sk-two") is None
+    assert keys.lookup(hash_api_key("sk-one")) is None
+    with pytest.raises(SettingsError, match="hash-key"):
+        ApiKeys({"sk-in-clear": "team-a"}, field="api_keys")
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [(None, None), ("Bearer abc", "abc"), ("bearer abc", "abc"), ("Basic abc", None), ("Bearer ", None)],
+)
+def test_bearer_token(header: str | None, token: str | None) -> None:
+    assert bearer_token(header) == token
+
+
+async def test_ops_listener_tells_the_truth() -> None:
+    registry = CollectorRegistry()
+    Counter("kvcompass_example", "An example.", registry=registry).inc()
+    health = Health(ready=False, state="CATCHING_UP", reasons=["shard 1 has no snapshot"])
+    server = OpsServer("127.0.0.1:0", lambda: health, registry)
+    await server.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+        assert (await client.get("/health")).status_code == 200
+        ready = await client.get("/ready")
+        assert ready.status_code == 503
+        assert ready.json()["reasons"] == ["shard 1 has no snapshot"]
+        assert "kvcompass_example_total 1.0" in (await client.get("/metrics")).text
+        assert (await client.get("/other")).status_code == 404
+        health = Health(ready=True, state="EXACT")
+        assert (await client.get("/ready")).status_code == 200
+    await server.stop()
+
+
+async def test_a_taken_address_is_an_operating_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(SettingsError, match="cannot listen"):
+            await HttpServer(None, address).start()
+
+
+async def test_the_dialer_goes_where_it_is_told() -> None:
+    server, port = await serve_grpc(lambda _: None, "127.0.0.1:0")
+    dialer = Dialer({"10.9.9.9:1": f"127.0.0.1:{port}"})
+    assert dialer.http_base("10.9.9.9:1") == f"http://127.0.0.1:{port}"
+    channel = dialer.channel("10.9.9.9:1")
+    await asyncio.wait_for(channel.channel_ready(), 5)
+    assert channel.get_state() is grpc.ChannelConnectivity.READY
+    await channel.close()
+    await server.stop(0)
+
+
+PROGRAM = """
+import asyncio, sys
+from kvcompass.errors import KVCompassError
+from services.runtime.lifecycle import run
+from services.runtime.logs import configure_logging
+
+configure_logging("test", "t-0")
+
+async def failing():
+    raise KVCompassError("the plan is gone")
+
+async def main(lifecycle):
+    if sys.argv[1] == "fail":
+        lifecycle.background(failing(), "failing")
+    else:
+        lifecycle.background(asyncio.sleep(3600), "sleeper")
+        asyncio.get_running_loop().call_later(0.1, __import__("os").kill, __import__("os").getpid(), 15)
+    await lifecycle.stopping.wait()
+    print("drained")
+
+run(main)
+"""
+
+
+@pytest.mark.parametrize(("mode", "status", "error"), [("term", 0, ""), ("fail", 2, "the plan is gone")])
+def test_a_service_ends_in_order(mode: str, status: int, error: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, mode], capture_output=True, text=True, timeout=20)
+    assert done.returncode == status
+    assert done.stdout == "drained\n"
+    assert error in done.stderr
