@@ -1,1 +1,1 @@
-"""."""
+"""Protobuf (`pb`, generated) <-> core types: the only place that knows both."""

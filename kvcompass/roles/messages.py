@@ -1,0 +1,187 @@
+"""What worker agents, maintenance units and edges say to one another about the index.
+
+One dataclass a message of `proto/kvcompass/v1`, field for field; `services/wire` converts. Arrays are owned
+by the message: `keys` is uint64[n], `tiers` uint8[n] (values of `kvcompass.tier.Tier`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.fleet.load import RegionLoad, WorkerLoad
+
+PROTOCOL_VERSION: Final = 1
+"""Spoken by this build; it also understands `PROTOCOL_VERSION - 1` when that is not 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """First words of the side that dials."""
+
+    component_id: str
+    """Id in the plan of the dialling edge or worker."""
+    epoch: int
+    """New at each start of the dialling process."""
+    protocol_version: int
+    plan_version: int
+    layout: Mapping[str, str]
+    """`kvcompass.plan.layout.layout_fields`; must be equal field by field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The answer to what is not accepted; the stream ends after it."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """To an agent: applied up to here. From an edge: the view is exact up to here."""
+
+    sequence: int
+
+
+# --- worker agent -> maintenance unit: one stream a (worker, unit) --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Renews the worker's lease. Sent only while the engine answers."""
+
+    sequence: int
+    """Last sequence sent for this shard in the agent's epoch; 0 before the first."""
+    holdings_digest: int
+    """`kvcompass.keys.digest.holdings_digest` of what the worker holds in this shard."""
+    holdings: int
+    """Number of keys it is taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHello:
+    """Opens a Report stream; `holdings` is what the worker holds now."""
+
+    handshake: Handshake
+    worker_id: str
+    holdings: Renewal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edits:
+    """Absolute tiers of one worker at keys of the unit's shard. Sequences start at 1 and have no holes."""
+
+    sequence: int
+    keys: NDArray[np.uint64]
+    tiers: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FullReport:
+    """One chunk of everything the worker holds in this shard; takes a sequence of its own."""
+
+    sequence: int
+    keys: NDArray[np.uint64]
+    tiers: NDArray[np.uint8]
+    first: bool
+    last: bool
+
+
+AgentToUnit: TypeAlias = AgentHello | Edits | FullReport | Renewal
+
+# --- maintenance unit -> worker agent -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The hello is accepted. `full_report_wanted`: the unit holds something else for this worker."""
+
+    unit_epoch: int
+    lease_ms: int
+    full_report_wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """The unit lost track of this worker; only a full report mends it."""
+
+    reason: str
+
+
+UnitToAgent: TypeAlias = Welcome | ReportRequest | Acknowledgement | Refusal
+
+# --- edge -> maintenance unit: one stream a (edge, unit) ------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """Opens a Subscribe stream. Epoch 0: the view follows nothing yet."""
+
+    handshake: Handshake
+    unit_epoch: int
+    applied_sequence: int
+
+
+EdgeToUnit: TypeAlias = SubscribeRequest | Acknowledgement
+
+# --- maintenance unit -> edge ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """A piece of a whole table, true at `sequence`; chunks come in order, 0 to `chunks - 1`."""
+
+    unit_epoch: int
+    sequence: int
+    digest: int
+    chunk: int
+    chunks: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PatchGroups:
+    """Consecutive patch groups, packed as in `kvcompass.index.patches`; sequences number the groups."""
+
+    unit_epoch: int
+    first_sequence: int
+    count: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The unit's table at a sequence; sent when idle too, so that silence is noticed."""
+
+    unit_epoch: int
+    sequence: int
+    digest: int
+
+
+UnitToEdge: TypeAlias = SnapshotChunk | PatchGroups | Watermark | Refusal
+
+# --- load: `load.proto` ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLoad:
+    """One worker's load, agent -> edges of its region. The first of a stream carries the handshake."""
+
+    handshake: Handshake | None
+    epoch: int
+    sequence: int
+    load: WorkerLoad
+
+
+@dataclass(frozen=True, slots=True)
+class RegionBroadcast:
+    """A region's queue vector, edge -> edges of other regions. The first carries the handshake."""
+
+    handshake: Handshake | None
+    load: RegionLoad
+
+
+LoadReply: TypeAlias = Acknowledgement | Refusal
