@@ -1,0 +1,79 @@
+# KVCompass. `make demo` and `make test` do all the set-up they need; `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+PACKAGES := kvcompass services lab cli
+LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
+SOURCES := $(PACKAGES) tests bench
+
+.PHONY: help setup setup-dev demo lab test test-unit test-e2e check format lint types contracts proto lock bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "KVCompass needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is missing: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/.setup: .venv/bin/python requirements/lab.lock pyproject.toml
+	@echo "Installing pinned dependencies into .venv (about a minute) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lab.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv/.setup-dev: .venv/.setup requirements/dev.lock
+	@echo "Installing pinned development tools into .venv ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@touch $@
+
+setup: .venv/.setup ## Create .venv, install the product and compile its kernels
+	@$(BIN)/python -m kvcompass.kernels
+
+setup-dev: .venv/.setup-dev
+	@$(BIN)/python -m kvcompass.kernels
+
+demo: setup ## Three regions on this machine, the same traffic under three policies, one table
+	$(BIN)/kvcompass lab demo --json out/demo.json
+
+lab: setup ## A three-region fleet that stays up until Ctrl-C
+	$(BIN)/kvcompass lab up
+
+test: setup-dev test-unit test-e2e ## Every test: laws, services, then real processes
+
+test-unit: setup-dev
+	$(BIN)/python -m pytest -n 2 tests --ignore=tests/e2e
+
+test-e2e: setup-dev
+	$(BIN)/python -m pytest tests/e2e
+
+check: setup-dev format lint types contracts ## Format, lint, types, import contracts and fast tests
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/architecture
+
+format: setup-dev
+	$(BIN)/ruff format --check $(SOURCES)
+
+lint: setup-dev
+	$(BIN)/ruff check $(SOURCES)
+
+types: setup-dev
+	$(BIN)/mypy
+
+contracts: setup-dev
+	$(BIN)/lint-imports
+
+proto: setup-dev ## Regenerate services/wire/pb from proto/
+	PYTHON=$(BIN)/python proto/generate.sh
+
+lock: setup-dev ## Pin the dependencies of pyproject.toml anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab pyproject.toml -o requirements/lab.lock
+	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra dev -c requirements/lab.lock pyproject.toml -o requirements/dev.lock
+
+bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
+	$(BIN)/python -m bench.index --json out/bench/index.json
+
+clean: ## Remove everything that make created
+	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
