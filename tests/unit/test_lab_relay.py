@@ -1,0 +1,180 @@
+"""The relay's laws: bytes take the wire's time, keep order, are bounded; a partition loses nothing."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lab.relay.lane import LANE_BYTES
+from lab.relay.network import Network, UnknownWireError
+from lab.relay.settings import LinkSettings, WireSettings
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def relayed(
+    handler: Handler, *, out_ms: float = 40.0, back_ms: float = 20.0, jitter_ms: float = 0.0
+) -> AsyncIterator[tuple[Network, int]]:
+    """A server behind a relay; yields the network and the port to dial."""
+    server = await asyncio.start_server(handler, "127.0.0.1", 0)
+    listen = free_address()
+    target = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    network = Network(
+        [WireSettings("us", "eu", out_ms, jitter_ms), WireSettings("eu", "us", back_ms, jitter_ms)],
+        [LinkSettings(listen, target, "us", "eu")],
+        random_seed=1,
+    )
+    await network.start()
+    try:
+        yield network, int(listen.rpartition(":")[2])
+    finally:
+        await network.stop()
+        server.close()
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def test_a_round_trip_takes_both_ways_and_the_first_one_the_handshake_too() -> None:
+    async with relayed(echo) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        took: list[float] = []
+        for _ in range(4):
+            started = time.monotonic()
+            writer.write(b"ping")
+            assert await reader.readexactly(4) == b"ping"
+            took.append(1e3 * (time.monotonic() - started))
+        writer.close()
+    # Loose above, for a busy machine; never below: bytes cannot arrive early.
+    assert 118.0 <= took[0] < 600.0
+    assert all(58.0 <= each < 400.0 for each in took[1:])
+
+
+async def test_order_is_kept_under_jitter() -> None:
+    async with relayed(echo, out_ms=5.0, back_ms=5.0, jitter_ms=5.0) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        sent = b"".join(index.to_bytes(4, "big") for index in range(2_000))
+        for start in range(0, len(sent), 400):
+            writer.write(sent[start : start + 400])
+            await asyncio.sleep(0.001)
+        assert await asyncio.wait_for(reader.readexactly(len(sent)), 10.0) == sent
+        writer.close()
+
+
+async def test_half_close_leaves_the_other_direction_open() -> None:
+    async def answer_after_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        everything = await reader.read()
+        writer.write(b"got %d" % len(everything))
+        await writer.drain()
+        writer.close()
+
+    async with relayed(answer_after_end, out_ms=5.0, back_ms=5.0) as (network, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x" * 1_000)
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5.0) == b"got 1000"
+        writer.close()
+        await until(lambda: network.state()["connections"] == 0)
+
+
+async def test_a_partition_holds_bytes_and_healing_delivers_them() -> None:
+    async with relayed(echo, out_ms=5.0, back_ms=5.0) as (network, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"before")
+        assert await asyncio.wait_for(reader.readexactly(6), 5.0) == b"before"
+        network.cut("us", "eu")
+        writer.write(b"during")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.readexactly(6), 0.2)
+        network.heal("us", "eu")
+        assert await asyncio.wait_for(reader.readexactly(6), 5.0) == b"during"
+        writer.close()
+
+
+async def test_no_connection_is_opened_through_a_partition() -> None:
+    arrived = asyncio.Event()
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        writer.close()
+
+    async with relayed(note, out_ms=1.0, back_ms=1.0) as (network, port):
+        network.cut("eu", "us")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.1)
+        assert not arrived.is_set()
+        network.heal("eu", "us")
+        await asyncio.wait_for(arrived.wait(), 5.0)
+        writer.close()
+
+
+async def test_a_slow_reader_pauses_the_sender() -> None:
+    release = asyncio.Event()
+    received = 0
+
+    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        await release.wait()
+        while data := await reader.read(1 << 20):
+            received += len(data)
+        writer.close()
+
+    total = 4 * LANE_BYTES
+    async with relayed(stall, out_ms=1.0, back_ms=1.0) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def send() -> None:
+            for _ in range(total // (1 << 20)):
+                writer.write(b"x" * (1 << 20))
+                await writer.drain()
+            writer.write_eof()
+
+        sending = asyncio.create_task(send())
+        done, _ = await asyncio.wait([sending], timeout=0.5)
+        assert not done, "the sender was never paused"
+        release.set()
+        await asyncio.wait_for(sending, 10.0)
+        await asyncio.wait_for(reader.read(), 10.0)
+        writer.close()
+    assert received == total
+
+
+async def test_a_refusing_target_resets_the_client() -> None:
+    listen, dead = free_address(), free_address()
+    network = Network(
+        [WireSettings("us", "eu", 1.0), WireSettings("eu", "us", 1.0)],
+        [LinkSettings(listen, dead, "us", "eu")],
+        random_seed=1,
+    )
+    await network.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(listen.rpartition(":")[2]))
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(reader.read(1), 5.0)
+    writer.close()
+    await until(lambda: network.state()["connections"] == 0)
+    await network.stop()
+
+
+def test_a_link_between_regions_without_a_wire_is_refused() -> None:
+    with pytest.raises(UnknownWireError, match="'us' to 'mars'"):
+        Network([], [LinkSettings("127.0.0.1:1", "127.0.0.1:2", "us", "mars")], random_seed=1)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5.0):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
