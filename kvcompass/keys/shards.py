@@ -1,0 +1,13 @@
+"""Which shard owns a key."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def shard_of(keys: npt.NDArray[np.uint64], shards: int) -> npt.NDArray[np.int32]:
+    """Return the shard of each key (int32[n]): its upper 32 of 63 bits scaled to `shards`.
+
+    Shards are ranges of the key space; the lower bits stay free for the tables' own hashes.
+    """
+    high = keys >> np.uint64(31)
+    return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int32)

@@ -1,0 +1,179 @@
+"""The second half of parsing: rules that span sections. Values already found bad (None) are passed over."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kvcompass.plan.draft import Draft, Entry
+from kvcompass.plan.faults import Faults
+from kvcompass.plan.sections import DEFAULT_SHARING_GROUP, UNASSIGNED
+from kvcompass.plan.values import listener
+
+_PLACED: Final = ("edge", "unit", "worker")
+_LISTENERS: Final = {
+    "edge": ("address", "peer_address", "grpc_address"),
+    "unit": ("address",),
+    "worker": ("url", "events", "replay"),
+}
+
+
+def check_draft(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:
+    """Add a fault for every rule that the draft breaks."""
+    _check_lengths(draft, faults)
+    _check_ids(draft, faults)
+    _check_regions(draft, faults)
+    _check_wan(draft, faults)
+    _check_listeners(draft, faults)
+    _check_shards(draft.arrays["unit"], faults)
+    _check_sharing_groups(draft, faults)
+    _check_slots(draft, faults, allow_unassigned=allow_unassigned)
+
+
+def _check_lengths(draft: Draft, faults: Faults) -> None:
+    quantum = draft.tables["lengths"]["quantum"]
+    block_size = draft.tables["model"]["block_size"]
+    context = draft.tables["model"]["context_length"]
+    if quantum is None:
+        return
+    if block_size is not None and quantum % block_size:
+        faults.add("lengths.quantum", f"{quantum} is not a multiple of model.block_size {block_size}")
+    if context is not None and context <= 2 * quantum:
+        faults.add(
+            "model.context_length",
+            f"{context} leaves no room for two rungs of {quantum} tokens; lower lengths.quantum",
+        )
+
+
+def _check_ids(draft: Draft, faults: Faults) -> None:
+    for kind, entries in draft.arrays.items():
+        first: dict[str, int] = {}
+        for i, entry in enumerate(entries):
+            name = entry["id"]
+            if name is None:
+                continue
+            if name in first:
+                faults.add(f"{kind}[{i}].id", f"{name!r} is already the id of {kind}[{first[name]}]")
+            first.setdefault(name, i)
+
+
+def _check_regions(draft: Draft, faults: Faults) -> None:
+    regions = _ids(draft, "region")
+    if not regions:
+        return
+    for kind in _PLACED:
+        for i, entry in enumerate(draft.arrays[kind]):
+            _check_known(f"{kind}[{i}].region", "region", entry["region"], regions, faults)
+    with_edge = {entry["region"] for entry in draft.arrays["edge"]}
+    for i, region in enumerate(regions):
+        workers = sum(entry["region"] == region for entry in draft.arrays["worker"])
+        if workers and region not in with_edge:
+            faults.add(
+                f"region[{i}].id",
+                f"{region!r} has {workers} worker(s) and no edge to reach them; add an [[edge]]",
+            )
+
+
+def _check_wan(draft: Draft, faults: Faults) -> None:
+    regions = _ids(draft, "region")
+    if not regions or not draft.wan_ms:
+        return
+    for origin, row in draft.wan_ms.items():
+        _check_known(f"wan_ms.{origin}", "region", origin, regions, faults)
+        for region in row:
+            _check_known(f"wan_ms.{origin}.{region}", "region", region, regions, faults)
+    for origin in regions:
+        for region in regions:
+            if region not in draft.wan_ms.get(origin, {}):
+                faults.add(
+                    f"wan_ms.{origin}.{region}", f"missing: one-way latency from {origin} to {region}, in ms"
+                )
+
+
+def _check_listeners(draft: Draft, faults: Faults) -> None:
+    first: dict[str, str] = {}
+    for kind, names in _LISTENERS.items():
+        for i, entry in enumerate(draft.arrays[kind]):
+            for name in names:
+                given = entry[name]
+                if not given:
+                    continue
+                place = listener(given)
+                if place in first:
+                    faults.add(f"{kind}[{i}].{name}", f"{given!r} is already {first[place]}")
+                first.setdefault(place, f"{kind}[{i}].{name}")
+
+
+def _check_shards(units: list[Entry], faults: Faults) -> None:
+    owner: dict[int, int] = {}
+    for i, entry in enumerate(units):
+        shard = entry["shard"]
+        if shard is None:
+            continue
+        if shard >= len(units):
+            faults.add(
+                f"unit[{i}].shard", f"{shard}: {len(units)} unit(s) own the shards 0..{len(units) - 1}"
+            )
+        elif shard in owner:
+            faults.add(f"unit[{i}].shard", f"shard {shard} already belongs to unit[{owner[shard]}]")
+        owner.setdefault(shard, i)
+
+
+def _check_sharing_groups(draft: Draft, faults: Faults) -> None:
+    first: dict[str, int] = {}
+    for i, entry in enumerate(draft.arrays["sharing_group"]):
+        salt = entry["salt"]
+        if salt in first:
+            faults.add(
+                f"sharing_group[{i}].salt",
+                f"the salt of sharing_group[{first[salt]}]; they would share caches",
+            )
+        elif salt is not None:
+            first[salt] = i
+    groups = _ids(draft, "sharing_group") or [DEFAULT_SHARING_GROUP.id]
+    for i, entry in enumerate(draft.arrays["worker"]):
+        _check_known(f"worker[{i}].sharing_group", "sharing group", entry["sharing_group"], groups, faults)
+
+
+def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:
+    value_bits = draft.tables["index"]["value_bits"]
+    region_of: dict[int, tuple[str, int]] = {}
+    holder: dict[tuple[int, int], int] = {}
+    for i, entry in enumerate(draft.arrays["worker"]):
+        table, slot, region = entry["table"], entry["slot"], entry["region"]
+        _check_assigned(i, entry, faults, allow_unassigned=allow_unassigned)
+        if slot is not None and value_bits is not None and slot >= value_bits // 2:
+            faults.add(
+                f"worker[{i}].slot",
+                f"{slot}: a {value_bits}-bit value has the slots 0..{value_bits // 2 - 1}",
+            )
+        if table in (None, UNASSIGNED) or slot in (None, UNASSIGNED):
+            continue
+        if (table, slot) in holder:
+            faults.add(
+                f"worker[{i}].slot", f"table {table} slot {slot} is already worker[{holder[table, slot]}]"
+            )
+        holder.setdefault((table, slot), i)
+        if region is None:
+            continue
+        owner, first = region_of.setdefault(table, (region, i))
+        if owner != region:
+            faults.add(
+                f"worker[{i}].table",
+                f"table {table} belongs to region {owner!r} (worker[{first}]), not {region!r}",
+            )
+
+
+def _check_assigned(i: int, entry: Entry, faults: Faults, *, allow_unassigned: bool) -> None:
+    missing = [name for name in ("table", "slot") if entry[name] == UNASSIGNED]
+    if len(missing) == 1:
+        faults.add(f"worker[{i}].{missing[0]}", "missing; give both table and slot, or neither")
+    elif missing and not allow_unassigned:
+        faults.add(f"worker[{i}].table", "missing, and slot too; `kvcompass plan assign FILE` gives both")
+
+
+def _check_known(path: str, kind: str, name: Any, known: Sequence[str], faults: Faults) -> None:
+    if name is not None and name not in known:
+        faults.add(path, f"unknown {kind} {name!r}; known: {', '.join(known) or 'none'}")
+
+
+def _ids(draft: Draft, kind: str) -> list[str]:
+    return [entry["id"] for entry in draft.arrays[kind] if entry["id"] is not None]

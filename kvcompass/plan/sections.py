@@ -1,0 +1,106 @@
+"""The fields of each section of a plan file: name, reader, and the default of those that may be left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kvcompass.plan import values
+from kvcompass.plan.model import IndexRule, LengthRule, RoutingRule, SharingGroup
+
+REQUIRED: Final = object()
+UNASSIGNED: Final = -1
+"""Table and slot of a worker that has been given none yet."""
+DEFAULT_SHARING_GROUP: Final = SharingGroup("default")
+"""The one group of a plan that names none."""
+TABLE_MAX: Final = 4_095
+"""Table ids index arrays, so that a slip of the pen must not cost gigabytes."""
+
+_MS_MAX: Final = 60_000.0
+_TOKENS_MAX: Final = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a section."""
+
+    read: values.Reader
+    default: Any = REQUIRED
+
+
+Fields = Mapping[str, Field]
+
+FLEET: Final[Fields] = {
+    "name": Field(values.identifier),
+    "plan_version": Field(values.integer(1, (1 << 53) - 1)),
+}
+
+MODEL: Final[Fields] = {
+    "id": Field(values.text),
+    "tokenizer": Field(values.text),
+    "chat_template": Field(values.text),
+    "block_size": Field(values.integer(1, 65_536)),
+    "context_length": Field(values.integer(1, _TOKENS_MAX)),
+}
+
+_LENGTHS: Final = LengthRule()
+LENGTHS: Final[Fields] = {
+    "policy": Field(values.choice("ladder", "paper"), _LENGTHS.policy),
+    "quantum": Field(values.integer(1, 1 << 20), _LENGTHS.quantum),
+    "growth": Field(values.growth, _LENGTHS.growth),
+    "levels": Field(values.integer(1, 64), _LENGTHS.levels),
+}
+
+_INDEX: Final = IndexRule()
+INDEX: Final[Fields] = {
+    "value_bits": Field(values.choice(32, 64), _INDEX.value_bits),
+    "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
+}
+
+_ROUTING: Final = RoutingRule()
+ROUTING: Final[Fields] = {
+    "queue_scale_ms": Field(values.number(above=0, most=1e9), _ROUTING.queue_scale_ms),
+    "capacity_price_max": Field(values.number(above=0, most=1e6), _ROUTING.capacity_price_max),
+    "belief_weight": Field(values.number(above=0, most=1), _ROUTING.belief_weight),
+    "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
+    "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
+    "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),
+    "broadcast_period_ms": Field(values.integer(1, 3_600_000), _ROUTING.broadcast_period_ms),
+    "lease_ms": Field(values.integer(1, 3_600_000), _ROUTING.lease_ms),
+}
+
+REGION: Final[Fields] = {"id": Field(values.identifier)}
+
+EDGE: Final[Fields] = {
+    "id": Field(values.identifier),
+    "region": Field(values.text),
+    "address": Field(values.address),
+    "peer_address": Field(values.address),
+    "grpc_address": Field(values.address),
+}
+
+UNIT: Final[Fields] = {
+    "id": Field(values.identifier),
+    "shard": Field(values.integer(0, 65_535)),
+    "region": Field(values.text),
+    "address": Field(values.address),
+}
+
+WORKER: Final[Fields] = {
+    "id": Field(values.identifier),
+    "region": Field(values.text),
+    "url": Field(values.worker_url),
+    "events": Field(values.endpoint),
+    "table": Field(values.integer(0, TABLE_MAX), UNASSIGNED),
+    "slot": Field(values.integer(0, 31), UNASSIGNED),
+    "prefill_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
+    "reload_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
+    "replay": Field(values.optional_endpoint, ""),
+    "sharing_group": Field(values.text, DEFAULT_SHARING_GROUP.id),
+}
+
+SHARING_GROUP: Final[Fields] = {
+    "id": Field(values.identifier),
+    "salt": Field(values.any_text),
+}
+WAN_MS: Final = Field(values.number(above=0, most=_MS_MAX))
+"""One entry of the matrix."""

@@ -1,0 +1,151 @@
+"""Readers of single TOML values: each returns the value or raises `BadValueError` with what was expected."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+Reader = Callable[[object], Any]
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_HOST: Final = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_PORT_MAX: Final = 65_535
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class BadValueError(Exception):
+    """A value is not what its field takes."""
+
+
+def text(value: object) -> str:
+    """Read a string that is not empty."""
+    if not isinstance(value, str):
+        raise BadValueError(f"expected a string, found {_describe(value)}")
+    if not value:
+        raise BadValueError("must not be empty")
+    return value
+
+
+def any_text(value: object) -> str:
+    """Read a string, empty or not."""
+    return value if value == "" else text(value)
+
+
+def identifier(value: object) -> str:
+    """Read a name that is safe in headers, metric labels and file names."""
+    name = text(value)
+    if not _ID.fullmatch(name):
+        raise BadValueError(
+            f"{name!r}: use up to 63 letters, digits, '.', '_' and '-', first a letter or digit"
+        )
+    return name
+
+
+def integer(least: int, most: int) -> Reader:
+    """Return a reader of integers in least..most."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadValueError(f"expected an integer, found {_describe(value)}")
+        if not least <= value <= most:
+            raise BadValueError(f"{value} is not in {least}..{most}")
+        return value
+
+    return read
+
+
+def number(*, above: float, most: float) -> Reader:
+    """Return a reader of numbers (integers are taken as floats) in (above, most]."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadValueError(f"expected a number, found {_describe(value)}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BadValueError(f"{value} is not a finite number")
+        if not above < value <= most:
+            raise BadValueError(f"{value} must be greater than {above:g} and at most {most:g}")
+        return float(value)
+
+    return read
+
+
+def growth(value: object) -> float:
+    """Read the ratio of neighbouring rungs: 1 (a uniform grid) to 2."""
+    ratio = number(above=0, most=2)(value)
+    if ratio < 1:
+        raise BadValueError(f"{ratio} must be at least 1")
+    return float(ratio)
+
+
+def choice(*allowed: str | int) -> Reader:
+    """Return a reader of one of a few values."""
+
+    def read(value: object) -> object:
+        if type(value) not in (str, int) or value not in allowed:
+            raise BadValueError(f"{value!r} is not one of {', '.join(map(repr, allowed))}")
+        return value
+
+    return read
+
+
+def address(value: object) -> str:
+    """Read `host:port`; an IPv6 host is in brackets."""
+    given = text(value)
+    _host_and_port(given, given)
+    return given
+
+
+def worker_url(value: object) -> str:
+    """Read `http://host[:port]` or https, without a path."""
+    given = text(value)
+    scheme, separator, rest = given.partition("://")
+    if not separator or scheme not in _DEFAULT_PORTS:
+        raise BadValueError(f"{given!r}: expected http://host:port or https://host:port")
+    if "/" in rest or "?" in rest or "#" in rest or "@" in rest:
+        raise BadValueError(f"{given!r}: give only scheme, host and port, without a path or a trailing slash")
+    listener(given)
+    return given
+
+
+def endpoint(value: object) -> str:
+    """Read a ZMQ endpoint to connect to: `tcp://host:port` or `ipc://path`."""
+    given = text(value)
+    scheme, _, rest = given.partition("://")
+    if scheme == "ipc" and rest:
+        return given
+    if scheme != "tcp":
+        raise BadValueError(f"{given!r}: expected tcp://host:port or ipc://path")
+    _host_and_port(rest, given)
+    return given
+
+
+def optional_endpoint(value: object) -> str:
+    """Read a ZMQ endpoint, or the empty string for none."""
+    return value if value == "" else endpoint(value)
+
+
+def listener(given: str) -> str:
+    """Return the place an address, URL or endpoint names, one spelling for all that mean the same."""
+    scheme, separator, rest = given.partition("://")
+    if not separator:
+        scheme, rest = "", given
+    if scheme == "ipc":
+        return given
+    if scheme in _DEFAULT_PORTS and re.search(r":\d*$", rest) is None:
+        rest = f"{rest}:{_DEFAULT_PORTS[scheme]}"
+    host, port = _host_and_port(rest, given)
+    return f"{host.lower()}:{port}"
+
+
+def _host_and_port(place: str, given: str) -> tuple[str, int]:
+    host, _, port = place.rpartition(":")
+    if not _HOST.fullmatch(host):
+        raise BadValueError(f"{given!r}: expected host:port (an IPv6 host in brackets)")
+    if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _PORT_MAX):
+        raise BadValueError(f"{given!r}: {port!r} is not a port in 1..{_PORT_MAX}")
+    return host, int(port)
+
+
+def _describe(value: object) -> str:
+    kinds = {bool: "a boolean", int: "an integer", float: "a number", str: "a string", list: "an array"}
+    return kinds.get(type(value), "a table" if isinstance(value, dict) else type(value).__name__)
