@@ -1,7 +1,8 @@
 """The gRPC methods of `proto/kvcompass/v1`, spoken in core messages.
 
 Both ends use these, so that no service sees protobuf: a client gets a callable on a channel, a server
-registers an object with one method a stream. Malformed bytes end the stream; the decoder's `ProtocolError` says why.
+registers an object with one method a stream. Malformed bytes end the stream; the decoder's `ProtocolError` says
+why.
 """
 
 from collections.abc import AsyncIterator

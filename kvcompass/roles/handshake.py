@@ -1,0 +1,28 @@
+"""What two components compare before they exchange anything else."""
+
+from collections.abc import Mapping
+
+from kvcompass.errors import LayoutMismatchError
+from kvcompass.plan.layout import check_layout, check_plan_version
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, Refusal
+
+
+def check_handshake(handshake: Handshake, layout: Mapping[str, str], plan_version: int) -> Refusal | None:
+    """The refusal that a dialling component gets, naming the first differing field; None when it may go on.
+
+    The layout must be equal field by field; plan and protocol versions may differ by one: a change rolls out.
+    """
+    if handshake.protocol_version < 1 or abs(handshake.protocol_version - PROTOCOL_VERSION) > 1:
+        return Refusal(
+            "protocol_version",
+            f"{handshake.component_id} speaks version {handshake.protocol_version}, this side "
+            f"{PROTOCOL_VERSION}; upgrade one version at a time",
+        )
+    if handshake.epoch < 1:
+        return Refusal("epoch", f"{handshake.component_id} sent no epoch; it must be new at each start")
+    try:
+        check_layout(layout, handshake.layout)
+        check_plan_version(plan_version, handshake.plan_version)
+    except LayoutMismatchError as error:
+        return Refusal(error.field, f"{handshake.component_id}: {error}")
+    return None

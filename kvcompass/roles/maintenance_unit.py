@@ -1,0 +1,500 @@
+"""The maintenance unit of one shard (paper 3.2): agents report what workers hold, edges follow the table.
+
+The unit is the only writer of its shard. Each worker is the source of truth for its own fields, so a unit
+that starts empty is refilled by agents; until it is, it gives out no snapshot: its emptiness would be false.
+Sequences number patch groups; subscribers are cursors into one bounded log (`PatchLog`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.keys.digest import holdings_digest
+from kvcompass.keys.shards import shard_of
+from kvcompass.plan.model import Plan
+from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    AgentHello,
+    AgentToUnit,
+    Edits,
+    FullReport,
+    PatchGroups,
+    Refusal,
+    Renewal,
+    ReportRequest,
+    SnapshotChunk,
+    SubscribeRequest,
+    UnitToAgent,
+    UnitToEdge,
+    Watermark,
+    Welcome,
+)
+from kvcompass.roles.patch_log import PatchLog
+from kvcompass.roles.subscription import Snapshot, Subscription
+from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource, edits_between
+
+EDIT_SLICE: Final = 256
+"""Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
+
+
+class EncodedPatches(Protocol):
+    """Patch groups that take a view from before an edit to after it."""
+
+    @property
+    def payload(self) -> bytes:
+        """Packed groups, `kvcompass.index.patches`."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """How many; 0 when nothing changed."""
+        ...
+
+    @property
+    def rebuilt(self) -> bool:
+        """The table was rebuilt: no patch can express it, views need a snapshot."""
+        ...
+
+
+class ShardWriter(Protocol):
+    """The tables of one shard (`kvcompass.index.ShardTables`)."""
+
+    @property
+    def entries(self) -> int:
+        """Keys held by any worker."""
+        ...
+
+    def edit(
+        self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
+    ) -> EncodedPatches:
+        """Sets one worker's tier at each key, in order; tier 0 removes. Idempotent."""
+        ...
+
+    def clear_worker(self, table: int, slot: int) -> EncodedPatches:
+        """Removes every field of one worker."""
+        ...
+
+    def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Distinct keys and tiers of one worker, in any order."""
+        ...
+
+    def snapshot(self) -> bytes:
+        """The whole shard as a view needs it."""
+        ...
+
+    def digest(self) -> int:
+        """Equal to the digest of a view that has applied everything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnitBounds:
+    """Limits and periods of a unit."""
+
+    log_groups: int = 65_536
+    """Patch groups kept for subscribers that are behind; one further behind gets a snapshot."""
+    log_bytes: int = 16 << 20
+    message_groups: int = 256
+    """Patch groups sent in one message; one log entry may exceed it."""
+    chunk_bytes: int = 1 << 20
+    """Payload of a snapshot chunk."""
+    report_keys: int = 16_000_000
+    """Keys of one full report."""
+    subscriptions: int = 1_024
+    watermark_period_us: int = 1_000_000
+    """Watermarks go out at this period, when idle too; a follower that hears nothing for longer is stale."""
+    compare_period_us: int = 5_000_000
+    """Between two comparisons of a worker's holdings with the table, while it keeps changing."""
+    request_period_us: int = 1_000_000
+    """Between two requests for a report that does not come."""
+    settle_leases: int = 2
+    """Leases after the start that the unit waits, at most, for the plan's workers before it serves snapshots."""
+
+
+@dataclass(slots=True)
+class UnitCounters:
+    """What happened, ever. Each field is a metric."""
+
+    edited_keys: int = 0
+    old_messages: int = 0
+    """Reports and edits at or below the applied sequence: ignored."""
+    ignored_edits: int = 0
+    """Edits of a worker that is out of step, whose report is awaited."""
+    holes: int = 0
+    digest_mismatches: int = 0
+    """A worker's holdings differed from the table at an equal sequence."""
+    report_requests: int = 0
+    full_reports: int = 0
+    leases_ended: int = 0
+    rebuilds: int = 0
+    refusals: int = 0
+    snapshots: int = 0
+    overflows: int = 0
+    """Subscribers that fell off the log and were sent a snapshot."""
+
+
+class MaintenanceUnit:
+    """State machine of one shard's writer. Owns its tables; times are the caller's monotonic microseconds."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        unit_id: str,
+        *,
+        epoch: int,
+        layout: Mapping[str, str],
+        tables: ShardWriter,
+        now_us: int,
+        bounds: UnitBounds | None = None,
+    ) -> None:
+        """`layout`: `layout_fields(plan, digests)`. `epoch`: new at each start, not 0. `tables`: empty."""
+        assert epoch > 0
+        unit = next(unit for unit in plan.units if unit.id == unit_id)
+        self.id = unit_id
+        self.shard = unit.shard
+        self.epoch = epoch
+        self.counters = UnitCounters()
+        self.bounds = bounds or UnitBounds()
+        self._plan = plan
+        self._layout = layout
+        self._tables = tables
+        self._lease_us = plan.routing.lease_ms * 1_000
+        self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
+        self._log = PatchLog(groups_max=self.bounds.log_groups, bytes_max=self.bounds.log_bytes)
+        self._subscriptions: list[Subscription] = []
+        self._settle_by_us = now_us + self.bounds.settle_leases * self._lease_us
+        self._settled = False
+        self._snapshot: Snapshot | None = None
+
+    # --- what it is now ---------------------------------------------------------------------------
+
+    @property
+    def sequence(self) -> int:
+        """Number of the newest patch group."""
+        return self._log.sequence
+
+    @property
+    def entries(self) -> int:
+        """Keys in the table."""
+        return self._tables.entries
+
+    @property
+    def settled(self) -> bool:
+        """The table may be served: every worker has reported, or has had its chance."""
+        return self._settled
+
+    def awaited_workers(self) -> list[str]:
+        """Workers whose fields may not be what they hold: not yet connected, or asked for a report."""
+        return [
+            worker_id
+            for worker_id, source in self._sources.items()
+            if not source.in_step and not source.lease_ended
+        ]
+
+    def live_workers(self) -> list[str]:
+        """Workers with a lease."""
+        return [worker_id for worker_id, source in self._sources.items() if source.lease_until_us is not None]
+
+    def subscriber_lags(self) -> dict[str, int]:
+        """Patch groups that each subscriber has not acknowledged."""
+        return {
+            subscription.subscriber: self.sequence - min(subscription.acknowledged, self.sequence)
+            for subscription in self._subscriptions
+        }
+
+    def holdings(self, worker_id: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        """Keys and tiers that the table has for a worker. Scans the worker's table."""
+        worker = self._sources[worker_id].worker
+        return self._tables.holdings(worker.table, worker.slot)
+
+    # --- worker agents ----------------------------------------------------------------------------
+
+    def agent_connected(self, hello: AgentHello, now_us: int) -> tuple[AgentSession, Welcome] | Refusal:
+        """Opens a Report stream; a stream the worker had before is replaced.
+
+        A first hello gives the worker one lease, in which to report and renew; a later one renews nothing.
+        """
+        refusal = check_handshake(hello.handshake, self._layout, self._plan.plan_version)
+        source = self._sources.get(hello.worker_id)
+        if refusal is None and source is None:
+            refusal = Refusal(
+                "worker_id",
+                f"{hello.worker_id} is not in plan version {self._plan.plan_version}; add it to the plan",
+            )
+        elif refusal is None and source is not None and self._goes_back(source, hello):
+            refusal = _went_back(source, hello.holdings.sequence)
+        if refusal is not None or source is None:
+            self.counters.refusals += 1
+            assert refusal is not None
+            return refusal
+        new_agent = source.epoch != hello.handshake.epoch
+        if new_agent:
+            source.epoch = hello.handshake.epoch
+            source.lease_ended = False
+            if source.lease_until_us is None:
+                source.lease_until_us = now_us + self._lease_us
+        source.session = session = AgentSession(hello.worker_id)
+        source.sequence = hello.holdings.sequence
+        source.report = None
+        source.in_step = not source.lease_ended and self._agrees(source, hello.holdings, now_us)
+        wanted = not source.in_step and not source.lease_ended
+        if wanted:
+            source.report_requested_us = now_us
+            self.counters.report_requests += 1
+        self._settle(now_us)
+        return session, Welcome(self.epoch, self._plan.routing.lease_ms, full_report_wanted=wanted)
+
+    def on_agent_message(self, session: AgentSession, message: AgentToUnit, now_us: int) -> list[UnitToAgent]:
+        """Takes the next message of a Report stream; returns what to answer. A Refusal ends the stream."""
+        source = self._sources[session.worker_id]
+        if source.session is not session:
+            return self._refused(
+                Refusal("stream", "a newer stream of this worker has taken this one's place")
+            )
+        match message:
+            case Edits():
+                return self._on_edits(source, message, now_us)
+            case FullReport():
+                return self._on_full_report(source, message, now_us)
+            case Renewal():
+                return self._on_renewal(source, message, now_us)
+            case AgentHello():
+                return self._refused(Refusal("hello", "a stream has one hello, its first message"))
+            case _:
+                assert_never(message)
+
+    def agent_disconnected(self, session: AgentSession) -> None:
+        """The stream has ended. The worker's fields stay until its lease ends."""
+        source = self._sources[session.worker_id]
+        if source.session is session:
+            source.session = None
+            source.report = None
+
+    def tick(self, now_us: int) -> None:
+        """Ends leases that are due: one patch clears each worker. Call often; cheap when nothing is due."""
+        for source in self._sources.values():
+            if source.lease_until_us is not None and source.lease_until_us <= now_us:
+                source.lease_until_us = None
+                source.lease_ended = True
+                source.in_step = False
+                source.report = None
+                source.report_requested_us = None
+                self._log_patches(self._tables.clear_worker(source.worker.table, source.worker.slot))
+                self.counters.leases_ended += 1
+        self._settle(now_us)
+
+    # --- subscribers ------------------------------------------------------------------------------
+
+    def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
+        """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
+        refusal = check_handshake(request.handshake, self._layout, self._plan.plan_version)
+        if refusal is None and len(self._subscriptions) >= self.bounds.subscriptions:
+            refusal = Refusal("subscriptions", f"this unit serves at most {self.bounds.subscriptions}")
+        if refusal is not None:
+            self.counters.refusals += 1
+            return refusal
+        replay = (
+            request.unit_epoch == self.epoch
+            and self._log.floor <= request.applied_sequence <= self._log.sequence
+        )
+        subscription = Subscription(
+            request.handshake.component_id,
+            cursor=request.applied_sequence if replay else None,
+            watermark_due_us=now_us,
+            acknowledged=request.applied_sequence if replay else 0,
+        )
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The stream has ended."""
+        self._subscriptions.remove(subscription)
+
+    def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
+        """The subscriber's view is exact up to a sequence."""
+        subscription.acknowledged = max(subscription.acknowledged, acknowledgement.sequence)
+
+    def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
+        """The next messages for a subscriber, a few at a time; empty when it has all there is.
+
+        An empty unit that has not settled gives nothing: the subscriber goes on serving what it has.
+        """
+        if not self._settled:
+            return []
+        if subscription.snapshot is None and (
+            subscription.cursor is None or subscription.cursor < self._log.floor
+        ):
+            self._begin_snapshot(subscription)
+        if subscription.snapshot is not None:
+            return [self._next_chunk(subscription, subscription.snapshot)]
+        assert subscription.cursor is not None
+        messages: list[UnitToEdge] = []
+        groups = self._log.after(subscription.cursor, self.bounds.message_groups)
+        if groups is not None:
+            messages.append(PatchGroups(self.epoch, groups.first, groups.count, groups.payload))
+            subscription.cursor = groups.last
+        if subscription.cursor == self._log.sequence and now_us >= subscription.watermark_due_us:
+            messages.append(Watermark(self.epoch, self._log.sequence, self._tables.digest()))
+            subscription.watermark_due_us = now_us + self.bounds.watermark_period_us
+        subscription.served = subscription.served or bool(messages)
+        return messages
+
+    # --- inside: agents ---------------------------------------------------------------------------
+
+    def _on_edits(self, source: WorkerSource, edits: Edits, now_us: int) -> list[UnitToAgent]:
+        refusal = self._foreign_key(edits.keys, "edits.keys")
+        if refusal is not None:
+            return self._refused(refusal)
+        if edits.sequence <= source.sequence:
+            self.counters.old_messages += 1
+            return []
+        hole = edits.sequence > source.sequence + 1
+        source.sequence = edits.sequence
+        if hole:
+            return self._on_hole(source, now_us)
+        if source.report is not None:
+            source.report.add(edits.keys, edits.tiers)
+        elif source.in_step:
+            self._edit(source, edits.keys, edits.tiers)
+        else:
+            self.counters.ignored_edits += 1
+        return [Acknowledgement(source.sequence)]
+
+    def _on_full_report(self, source: WorkerSource, chunk: FullReport, now_us: int) -> list[UnitToAgent]:
+        refusal = self._foreign_key(chunk.keys, "full_report.keys")
+        if refusal is not None:
+            return self._refused(refusal)
+        if chunk.sequence <= source.sequence:
+            self.counters.old_messages += 1
+            return []
+        hole = chunk.sequence > source.sequence + 1
+        source.sequence = chunk.sequence
+        if chunk.first:
+            source.report = PartialReport()
+            source.report_requested_us = None
+        elif hole or source.report is None:
+            return self._on_hole(source, now_us)
+        report = source.report
+        if report.size + chunk.keys.size > self.bounds.report_keys:
+            source.report = None
+            return self._refused(
+                Refusal("full_report.keys", f"a report has at most {self.bounds.report_keys} keys")
+            )
+        report.add(chunk.keys, chunk.tiers)
+        if chunk.last:
+            source.report = None
+            self.counters.full_reports += 1
+            if source.lease_until_us is not None:
+                held_keys, held_tiers = self.holdings(source.worker.id)
+                self._edit(source, *edits_between(held_keys, held_tiers, *report.holdings()))
+                source.in_step = True
+                self._settle(now_us)
+        return [Acknowledgement(source.sequence)]
+
+    def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
+        source.lease_until_us = now_us + self._lease_us
+        source.lease_ended = False
+        if renewal.sequence < source.sequence or source.report is not None:
+            return []
+        if renewal.sequence > source.sequence:
+            source.sequence = renewal.sequence
+            return self._on_hole(source, now_us)
+        if source.in_step:
+            due = source.changed and now_us >= source.compared_us + self.bounds.compare_period_us
+            if not due or self._agrees(source, renewal, now_us):
+                return []
+            self.counters.digest_mismatches += 1
+            source.in_step = False
+            return self._request_report(source, "the holdings differ", now_us)
+        if self._agrees(source, renewal, now_us):
+            source.in_step = True
+            self._settle(now_us)
+            return []
+        return self._request_report(source, "the unit does not have what this worker holds", now_us)
+
+    def _on_hole(self, source: WorkerSource, now_us: int) -> list[UnitToAgent]:
+        self.counters.holes += 1
+        source.in_step = False
+        source.report = None
+        return self._request_report(source, f"messages before {source.sequence} were lost", now_us)
+
+    def _request_report(self, source: WorkerSource, reason: str, now_us: int) -> list[UnitToAgent]:
+        requested = source.report_requested_us
+        if requested is not None and now_us < requested + self.bounds.request_period_us:
+            return []
+        source.report_requested_us = now_us
+        self.counters.report_requests += 1
+        return [ReportRequest(reason)]
+
+    def _agrees(self, source: WorkerSource, told: Renewal, now_us: int) -> bool:
+        """Whether the table has what the agent says it holds. Scans the worker's table."""
+        keys, tiers = self.holdings(source.worker.id)
+        source.changed = False
+        source.compared_us = now_us
+        return keys.size == told.holdings and holdings_digest(keys, tiers) == told.holdings_digest
+
+    def _goes_back(self, source: WorkerSource, hello: AgentHello) -> bool:
+        return source.epoch == hello.handshake.epoch and hello.holdings.sequence < source.sequence
+
+    def _foreign_key(self, keys: NDArray[np.uint64], field: str) -> Refusal | None:
+        if bool((shard_of(keys, self._plan.shards) == self.shard).all()):
+            return None
+        return Refusal(field, f"a key belongs to another shard than {self.shard}")
+
+    def _refused(self, refusal: Refusal) -> list[UnitToAgent]:
+        self.counters.refusals += 1
+        return [refusal]
+
+    def _settle(self, now_us: int) -> None:
+        self._settled = self._settled or now_us >= self._settle_by_us or not self.awaited_workers()
+
+    # --- inside: the table and its log ------------------------------------------------------------
+
+    def _edit(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
+        table, slot = source.worker.table, source.worker.slot
+        for start in range(0, keys.size, EDIT_SLICE):
+            stop = start + EDIT_SLICE
+            self._log_patches(self._tables.edit(keys[start:stop], table, slot, tiers[start:stop]))
+        source.changed = source.changed or keys.size > 0
+        self.counters.edited_keys += keys.size
+
+    def _log_patches(self, patches: EncodedPatches) -> None:
+        self._snapshot = None
+        if patches.rebuilt:
+            self._log.restart()
+            self.counters.rebuilds += 1
+        elif patches.groups:
+            self._log.append(patches.payload, patches.groups)
+
+    def _begin_snapshot(self, subscription: Subscription) -> None:
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._log.sequence, self._tables.digest(), self._tables.snapshot())
+        if subscription.served and (subscription.cursor or 0) >= self._log.restarted_at:
+            self.counters.overflows += 1
+        self.counters.snapshots += 1
+        subscription.snapshot = self._snapshot
+        subscription.next_chunk = 0
+
+    def _next_chunk(self, subscription: Subscription, snapshot: Snapshot) -> SnapshotChunk:
+        size = self.bounds.chunk_bytes
+        chunks = max(1, -(-len(snapshot.payload) // size))
+        chunk = subscription.next_chunk
+        payload = snapshot.payload[chunk * size : (chunk + 1) * size]
+        subscription.next_chunk += 1
+        subscription.served = True
+        if subscription.next_chunk == chunks:
+            subscription.cursor = snapshot.sequence
+            subscription.snapshot = None
+        return SnapshotChunk(self.epoch, snapshot.sequence, snapshot.digest, chunk, chunks, payload)
+
+
+def _went_back(source: WorkerSource, sequence: int) -> Refusal:
+    return Refusal(
+        "sequence",
+        f"{source.worker.id} went back from {source.sequence} to {sequence} without a new epoch; "
+        "restart its agent",
+    )

@@ -1,0 +1,89 @@
+"""The newest patch groups of a shard, numbered, in a ring with a bound: every subscriber's outbox at once."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGroups:
+    """`count` consecutive patch groups, the first of them numbered `first`."""
+
+    first: int
+    count: int
+    payload: bytes
+
+    @property
+    def last(self) -> int:
+        """Number of the last group."""
+        return self.first + self.count - 1
+
+
+def _first(entry: LoggedGroups) -> int:
+    return entry.first
+
+
+class PatchLog:
+    """Appends at the end and forgets from the front.
+
+    A subscriber is a sequence into the log. One at or above `floor` can be served the rest; one below it has
+    fallen off and needs a snapshot. So a slow subscriber costs no memory of its own.
+    """
+
+    def __init__(self, *, groups_max: int, bytes_max: int) -> None:
+        self._groups_max = groups_max
+        self._bytes_max = bytes_max
+        self._entries: list[LoggedGroups] = []
+        self._head = 0
+        self._groups = 0
+        self._bytes = 0
+        self.sequence = 0
+        """Number of the newest group; 0 before the first."""
+        self.floor = 0
+        """Groups up to and including this one are forgotten."""
+        self.restarted_at = 0
+        """Sequence that stands for the newest change that patches cannot express."""
+
+    def append(self, payload: bytes, groups: int) -> None:
+        """Numbers `groups` groups. O(1) amortised; forgets from the front beyond the bounds."""
+        assert groups > 0
+        self._entries.append(LoggedGroups(self.sequence + 1, groups, payload))
+        self.sequence += groups
+        self._groups += groups
+        self._bytes += len(payload)
+        while self._groups > self._groups_max or self._bytes > self._bytes_max:
+            self._forget_first()
+
+    def restart(self) -> None:
+        """Takes one sequence for a change that is no patch (a rebuilt table); forgets everything before."""
+        self.sequence += 1
+        self.floor = self.restarted_at = self.sequence
+        self._entries.clear()
+        self._head = self._groups = self._bytes = 0
+
+    def after(self, sequence: int, groups_max: int) -> LoggedGroups | None:
+        """The groups that follow `sequence`, as one run of about `groups_max`; None when there are none.
+
+        The run may begin at or before `sequence` (an entry is never cut): the receiver refuses what it has.
+        Precondition: `sequence >= floor`.
+        """
+        assert sequence >= self.floor
+        if sequence >= self.sequence:
+            return None
+        start = max(self._head, bisect_right(self._entries, sequence + 1, lo=self._head, key=_first) - 1)
+        stop = start + 1
+        count = self._entries[start].count
+        while stop < len(self._entries) and count + self._entries[stop].count <= groups_max:
+            count += self._entries[stop].count
+            stop += 1
+        run = self._entries[start:stop]
+        return LoggedGroups(run[0].first, count, b"".join(entry.payload for entry in run))
+
+    def _forget_first(self) -> None:
+        entry = self._entries[self._head]
+        self.floor = entry.last
+        self._groups -= entry.count
+        self._bytes -= len(entry.payload)
+        self._head += 1
+        if self._head * 2 > len(self._entries):
+            del self._entries[: self._head]
+            self._head = 0

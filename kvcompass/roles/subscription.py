@@ -1,0 +1,29 @@
+"""A subscriber of a shard, as its unit sees it: a place in the patch log, or a snapshot under way."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A whole table at a sequence. Shared by all subscribers that get it."""
+
+    sequence: int
+    digest: int
+    payload: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """State of one Subscribe stream. The unit is its only owner; compared by identity."""
+
+    subscriber: str
+    cursor: int | None
+    """Sent up to here; None: a snapshot comes first."""
+    snapshot: Snapshot | None = None
+    """The snapshot being sent."""
+    next_chunk: int = 0
+    watermark_due_us: int = 0
+    acknowledged: int = 0
+    """Applied sequence that the subscriber told last."""
+    served: bool = False
+    """Something has been sent: a snapshot from now on means that this subscriber fell behind."""
