@@ -1,0 +1,45 @@
+"""What an engine says about its KV cache, whatever the engine and its version."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+BlockHash: TypeAlias = int | bytes
+"""An engine's own name of a block and everything before it. Opaque: never hashed, never indexed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockStored:
+    """A chain of blocks is now resident in a medium."""
+
+    hashes: tuple[BlockHash, ...]
+    """One a block, from the one after `parent` on."""
+    parent: BlockHash | None
+    """None: the chain starts at the first token."""
+    tokens: npt.NDArray[np.int32]
+    """int32[len(hashes) * block_size]."""
+    block_size: int
+    """Tokens a block."""
+    medium: str | None
+    """As the engine spells it; None means the GPU."""
+    scope: str = ""
+    """Salt or adapter that separates these blocks from equal tokens; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRemoved:
+    """Blocks left a medium. May repeat, and may name blocks that were never stored."""
+
+    hashes: tuple[BlockHash, ...]
+    medium: str | None
+    scope: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """Nothing is resident any more, in any medium."""
+
+
+EngineEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared

@@ -1,0 +1,188 @@
+"""What an agent sends to one maintenance unit: numbered edits, full reports when asked, renewals."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kvcompass.errors import LayoutMismatchError
+from kvcompass.roles.holdings import ShardEdits
+from kvcompass.roles.messages import (
+    PROTOCOL_VERSION,
+    Acknowledgement,
+    AgentHello,
+    AgentToUnit,
+    Edits,
+    FullReport,
+    Handshake,
+    Refusal,
+    Renewal,
+    ReportRequest,
+    UnitToAgent,
+    Welcome,
+)
+from kvcompass.roles.worker_agent import WorkerAgent
+
+_CHUNK_KEYS: Final = 32_768
+"""Keys in a message of a full report: about 0.3 MB."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    keys: npt.NDArray[np.uint64]
+    tiers: npt.NDArray[np.uint8]
+    first: bool
+
+
+class UnitReport:
+    """State machine of the stream from one worker to one unit.
+
+    Edits that the unit is too slow for are merged by key into one message; sequences are given as messages
+    leave, so that whatever follows them describes the same holdings. When too many keys wait, a full report
+    takes their place (counted): it says all they said.
+    """
+
+    def __init__(
+        self,
+        agent: WorkerAgent,
+        shard: int,
+        layout: Mapping[str, str],
+        plan_version: int,
+        *,
+        pending_limit: int = 65_536,
+    ) -> None:
+        """Start unconnected. `layout` is what the handshake claims; `pending_limit` counts keys."""
+        self._agent = agent
+        self._shard = shard
+        self._layout = layout
+        self._plan_version = plan_version
+        self._limit = pending_limit
+        self._pending: dict[int, int] = {}
+        """Tier by key, not yet sent."""
+        self._chunks: deque[_Chunk] = deque()
+        self._epoch = agent.epoch
+        self._sequence = 0
+        self._connected = False
+        self._report_due = False
+        self._renewal_due = False
+        self.welcomed = False
+        """The unit accepted the hello of the present stream."""
+        self.acknowledged = 0
+        """Last sequence the unit is known to have applied, in the current epoch."""
+        self.lease_ms = 0
+        """As the unit told it; 0 before."""
+        self.overflows = 0
+        self.full_reports = 0
+        """Both count, and are monotonic."""
+
+    @property
+    def shard(self) -> int:
+        """Shard of the unit."""
+        return self._shard
+
+    @property
+    def queued(self) -> int:
+        """Keys whose edits wait to be sent."""
+        return len(self._pending)
+
+    @property
+    def outdated(self) -> bool:
+        """The agent's epoch changed: the stream is to be ended and opened anew."""
+        return self._connected and self._epoch != self._agent.epoch
+
+    def connect(self) -> AgentHello:
+        """Return the first message of a new stream. What waited is dropped: the hello's digest covers it."""
+        self.disconnected()
+        if self._epoch != self._agent.epoch:
+            self._epoch = self._agent.epoch
+            self._sequence = 0
+            self.acknowledged = 0
+        self._connected = True
+        worker_id = self._agent.worker.id
+        handshake = Handshake(worker_id, self._epoch, PROTOCOL_VERSION, self._plan_version, self._layout)
+        return AgentHello(handshake, worker_id, self._renewal())
+
+    def disconnected(self) -> None:
+        """The stream ended. Nothing is kept: the next hello starts from what is held then."""
+        self._connected = self.welcomed = self._report_due = self._renewal_due = False
+        self._pending.clear()
+        self._chunks.clear()
+
+    def on_message(self, message: UnitToAgent) -> None:
+        """Take in what the unit says.
+
+        Raises:
+            LayoutMismatchError: The unit refused the handshake; the field is named.
+        """
+        match message:
+            case Welcome(lease_ms=lease_ms, full_report_wanted=wanted):
+                self.welcomed = True
+                self.lease_ms = lease_ms
+                self._report_due = self._report_due or wanted
+            case ReportRequest():
+                self._report_due = True
+            case Acknowledgement(sequence=sequence):
+                self.acknowledged = max(self.acknowledged, sequence)
+            case Refusal(field=field, message=text):
+                raise LayoutMismatchError(text, field=field)
+
+    def on_edits(self, edits: ShardEdits) -> None:
+        """Queue one batch's edits of this shard. Unconnected there is nothing to add them to."""
+        assert edits.shard == self._shard, "edits go to the unit of their shard"
+        if not self._connected or self._report_due:
+            return
+        self._pending.update(zip(edits.keys.tolist(), edits.tiers.tolist(), strict=True))
+        if len(self._pending) > self._limit:
+            self.overflows += 1
+            self._pending.clear()
+            self._report_due = True
+
+    def renew(self) -> None:
+        """Have a renewal sent after the edits that wait now."""
+        self._renewal_due = True
+
+    def take(self) -> AgentToUnit | None:
+        """Return the next message to send; None when there is none now.
+
+        Nothing is sent before the unit's welcome, nor while the engine does not answer. Renewals pass between
+        the chunks of a full report, which may take longer than a lease.
+        """
+        if not self.welcomed or not self._agent.engine_answers or self._epoch != self._agent.epoch:
+            return None
+        if self._report_due:
+            self._begin_report()
+        if self._renewal_due and (self._chunks or not self._pending):
+            self._renewal_due = False
+            return self._renewal()
+        if self._chunks:
+            chunk = self._chunks.popleft()
+            return FullReport(self._next(), chunk.keys, chunk.tiers, chunk.first, not self._chunks)
+        return self._take_edits() if self._pending else None
+
+    def _take_edits(self) -> Edits:
+        size = len(self._pending)
+        keys = np.fromiter(self._pending.keys(), dtype=np.uint64, count=size)
+        tiers = np.fromiter(self._pending.values(), dtype=np.uint8, count=size)
+        self._pending.clear()
+        return Edits(self._next(), keys, tiers)
+
+    def _begin_report(self) -> None:
+        self._report_due = False
+        self.full_reports += 1
+        self._pending.clear()
+        self._chunks.clear()
+        keys, tiers = self._agent.full_report(self._shard)
+        for start in range(0, max(1, len(keys)), _CHUNK_KEYS):
+            piece = slice(start, start + _CHUNK_KEYS)
+            self._chunks.append(_Chunk(keys[piece], tiers[piece], start == 0))
+
+    def _next(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def _renewal(self) -> Renewal:
+        holdings = self._agent.holdings
+        return Renewal(self._sequence, holdings.digest(self._shard), holdings.count(self._shard))
