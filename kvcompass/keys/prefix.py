@@ -1,6 +1,7 @@
 """Incremental SHA-256 over tokens, read at many lengths in one pass."""
 
 import hashlib
+from bisect import bisect_right
 from typing import Final, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 _TOKEN: Final = np.dtype("<i4")
 _TOKEN_BYTES: Final = 4
 _DIGEST_WORDS: Final = 4
+_ONE: Final = np.uint64(1)
 
 
 class PrefixHasher:
@@ -62,7 +64,8 @@ def prefix_keys(
         uint64[k], keys of `lengths[:k]` where k counts the lengths that fit. Each is below 2**63.
     """
     data = _token_bytes(tokens)
-    fitting = lengths[: int(np.searchsorted(lengths, len(tokens), side="right"))].tolist()
+    fitting = lengths.tolist()
+    del fitting[bisect_right(fitting, len(tokens)) :]
     sha = hashlib.sha256(namespace)
     digests = []
     start = 0
@@ -73,7 +76,9 @@ def prefix_keys(
         digests.append(sha.digest())
         start = end
     words = np.frombuffer(b"".join(digests), dtype=">u8")
-    return words[::_DIGEST_WORDS].astype(np.uint64) >> np.uint64(1)
+    keys = words[::_DIGEST_WORDS].astype(np.uint64)
+    keys >>= _ONE
+    return keys
 
 
 def _token_bytes(tokens: npt.NDArray[np.int32]) -> memoryview:

@@ -62,7 +62,6 @@ ROUTING: Final[Fields] = {
     "capacity_price_max": Field(values.number(above=0, most=1e6), _ROUTING.capacity_price_max),
     "belief_weight": Field(values.number(above=0, most=1), _ROUTING.belief_weight),
     "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
-    "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
     "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),
     "broadcast_period_ms": Field(values.integer(1, 3_600_000), _ROUTING.broadcast_period_ms),
     "lease_ms": Field(values.integer(1, 3_600_000), _ROUTING.lease_ms),

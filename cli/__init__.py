@@ -1,0 +1,1 @@
+"""The `kvcompass` command: plans, keys and the lab."""

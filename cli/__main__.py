@@ -1,0 +1,26 @@
+"""Entry point of the `kvcompass` command."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from cli import hash_key, lab_commands, plan_commands
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 the answer is no, 2 it could not run."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="kvcompass", description="A discovery plane for prefix caches across regions."
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    plan_commands.add_arguments(commands)
+    lab_commands.add_arguments(commands, wanted=arguments[:1] == ["lab"])
+    hash_key.add_arguments(commands)
+    options = parser.parse_args(arguments)
+    code: int = options.command(options)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

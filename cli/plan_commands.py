@@ -1,0 +1,87 @@
+"""`kvcompass plan show|check|assign`."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cli.plan_tables import print_plan
+from kvcompass.errors import PlanError
+from kvcompass.plan import assign_text, parse_plan
+from kvcompass.plan.parse import decode_plan
+
+
+def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Add `plan` and its subcommands."""
+    plan = commands.add_parser("plan", help="show, check or complete the description of a fleet")
+    subcommands = plan.add_subparsers(title="plan commands", metavar="COMMAND", required=True)
+    for name, run, text in (
+        ("show", _show, "print what follows from a plan"),
+        ("check", _check, "print every fault of a plan, or OK"),
+        ("assign", _assign, "give each worker without table and slot its own, in the file itself"),
+    ):
+        parser = subcommands.add_parser(name, help=text, description=text.capitalize() + ".")
+        parser.add_argument("file", type=Path, metavar="FILE", help="the plan, TOML")
+        parser.set_defaults(command=run)
+
+
+def _show(options: argparse.Namespace) -> int:
+    try:
+        plan = parse_plan(decode_plan(options.file.read_bytes()), allow_unassigned=True)
+    except (OSError, PlanError) as error:
+        return _refused(options.file, error)
+    print_plan(plan)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    try:
+        parse_plan(decode_plan(options.file.read_bytes()))
+    except PlanError as error:
+        print(error)
+        return 1
+    except OSError as error:
+        return _refused(options.file, error)
+    print("OK")
+    return 0
+
+
+def _assign(options: argparse.Namespace) -> int:
+    try:
+        before = decode_plan(options.file.read_bytes())
+        after = assign_text(before)
+        if after != before:
+            _replace(options.file.resolve(), after.encode())
+    except (OSError, PlanError) as error:
+        return _refused(options.file, error)
+    old = {worker.id: worker for worker in parse_plan(before, allow_unassigned=True).workers}
+    new = [worker for worker in parse_plan(after).workers if worker != old[worker.id]]
+    for worker in new:
+        print(f"{worker.id}: table {worker.table}, slot {worker.slot}")
+    if not new:
+        print("every worker already has a table and a slot")
+    return 0
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing of it, keeping its mode."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    written = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        written.chmod(path.stat().st_mode & 0o777)
+        written.replace(path)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+
+
+def _refused(path: Path, error: OSError | PlanError) -> int:
+    if isinstance(error, OSError):
+        print(f"{path}: {error.strerror or error}", file=sys.stderr)
+        return 2
+    print(error, file=sys.stderr)
+    return 1
