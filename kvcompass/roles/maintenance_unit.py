@@ -112,7 +112,7 @@ class UnitBounds:
     request_period_us: int = 1_000_000
     """Between two requests for a report that does not come."""
     settle_leases: int = 2
-    """Leases after the start that the unit waits, at most, for the plan's workers before it serves snapshots."""
+    """Leases after the start that the unit waits, at most, for the plan's workers before it is settled."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,317 @@
+"""The edge's end of a shard's replication: keeps one shard of a keyless view equal to its unit's table.
+
+The view is served all the while. A snapshot is collected whole, then swapped in, so that a resync never makes
+a served shard empty; a shard that hears nothing goes on being read, as STALE.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, assert_never
+
+from kvcompass.errors import ProtocolError
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    Handshake,
+    PatchGroups,
+    Refusal,
+    SnapshotChunk,
+    SubscribeRequest,
+    UnitToEdge,
+    Watermark,
+)
+
+
+class FollowerState(StrEnum):
+    """What a reader may think of the shard."""
+
+    ABSENT = "absent"
+    """Never loaded: its levels are unknown, and skipped."""
+    CATCHING_UP = "catching_up"
+    """Loaded, but not known to be equal to the unit's table now."""
+    EXACT = "exact"
+    """Equal to the unit's table at the newest sequence heard of."""
+    STALE = "stale"
+    """Nothing applied for longer than the bound. Read all the same; its decisions are counted as blind."""
+
+
+class ResubscribeReason(StrEnum):
+    """Why a stream is given up for a new one. A closed set: it is a metric's label."""
+
+    GAP = "gap"
+    """Patch groups are missing before those that came."""
+    BEHIND = "behind"
+    """A watermark is ahead of everything that came."""
+    EPOCH = "epoch"
+    """The unit has restarted and sent something else than a snapshot."""
+    DIGEST = "digest"
+    """The view differs from the table at an equal sequence."""
+    BROKEN = "broken"
+    """A snapshot or a patch group is malformed, or chunks are missing."""
+    REFUSED = "refused"
+    """The unit does not accept the handshake."""
+    SILENCE = "silence"
+    """Nothing came for longer than the bound."""
+    LOST = "lost"
+    """The connection broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resubscribe:
+    """What the caller does next: end the stream, open a new one with `IndexFollower.subscribe_request`."""
+
+    reason: ResubscribeReason
+    detail: str
+
+
+class Applied(Protocol):
+    """What became of a run of patch groups (`kvcompass.index.ApplyResult`)."""
+
+    @property
+    def applied(self) -> int:
+        """Groups applied."""
+        ...
+
+    @property
+    def refused_old(self) -> int:
+        """Groups at or below the applied sequence, refused."""
+        ...
+
+    @property
+    def gap(self) -> bool:
+        """Groups are missing before the first; nothing was applied."""
+        ...
+
+
+class ShardView(Protocol):
+    """The view that is written (`kvcompass.index.IndexView`)."""
+
+    def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
+        """Replaces a shard at once. Errors: `ProtocolError`, and the shard stays what it was."""
+        ...
+
+    def apply(self, shard: int, first_sequence: int, count: int, payload: bytes) -> Applied:
+        """Applies the groups above the applied sequence. Errors: `ProtocolError`, and nothing is applied."""
+        ...
+
+    def digest(self, shard: int) -> int:
+        """Of the shard as it is."""
+        ...
+
+    def applied_sequence(self, shard: int) -> int:
+        """Newest group in the shard."""
+        ...
+
+
+@dataclass(slots=True)
+class FollowerCounters:
+    """What happened, ever. Each field is a metric."""
+
+    snapshots: int = 0
+    groups: int = 0
+    """Patch groups applied."""
+    old_groups: int = 0
+    """Patch groups, watermarks and snapshots at or below the applied sequence: refused."""
+    digest_mismatches: int = 0
+    resubscriptions: Counter[ResubscribeReason] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _PartialSnapshot:
+    head: SnapshotChunk
+    payloads: list[bytes]
+    size: int
+
+
+class IndexFollower:
+    """State machine that feeds one shard of a view. Nobody else writes that shard."""
+
+    def __init__(
+        self,
+        shard: int,
+        view: ShardView,
+        handshake: Handshake,
+        *,
+        stale_after_us: int = 3_000_000,
+        snapshot_bytes: int = 1 << 30,
+    ) -> None:
+        """`stale_after_us`: several watermark periods. `snapshot_bytes`: the largest snapshot accepted."""
+        self.shard = shard
+        self.counters = FollowerCounters()
+        self.stale_after_us = stale_after_us
+        self.refusal: Refusal | None = None
+        """The unit's refusal, until it accepts."""
+        self._view = view
+        self._handshake = handshake
+        self._snapshot_bytes = snapshot_bytes
+        self._unit_epoch = 0
+        self._partial: _PartialSnapshot | None = None
+        self._snapshot_wanted = True
+        self._verified = False
+        self._heard_us: int | None = None
+
+    # --- what it is now ---------------------------------------------------------------------------
+
+    @property
+    def unit_epoch(self) -> int:
+        """Epoch of the unit that the view follows; 0 when it follows none."""
+        return self._unit_epoch
+
+    @property
+    def applied_sequence(self) -> int:
+        """Newest patch group in the view, in `unit_epoch`."""
+        return self._view.applied_sequence(self.shard) if self._unit_epoch else 0
+
+    def state(self, now_us: int) -> FollowerState:
+        """How far the shard can be trusted."""
+        if self._heard_us is None:
+            return FollowerState.ABSENT
+        if now_us - self._heard_us > self.stale_after_us:
+            return FollowerState.STALE
+        return FollowerState.EXACT if self._verified else FollowerState.CATCHING_UP
+
+    def age_us(self, now_us: int) -> int | None:
+        """Since the unit last confirmed or changed the view; None before it is loaded."""
+        return None if self._heard_us is None else now_us - self._heard_us
+
+    # --- the stream -------------------------------------------------------------------------------
+
+    def subscribe_request(self) -> SubscribeRequest:
+        """Opens a new stream; what the old one had begun is forgotten."""
+        self._partial = None
+        self._verified = False
+        if self._snapshot_wanted:
+            return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0)
+        return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence)
+
+    def stream_ended(self, reason: ResubscribeReason) -> None:
+        """The caller gave the stream up, or lost it. The view is served on."""
+        self._verified = False
+        self._partial = None
+        self.counters.resubscriptions[reason] += 1
+
+    def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
+        """Takes the stream's next message. On `Resubscribe` the stream is of no more use."""
+        match message:
+            case PatchGroups():
+                return self._on_patches(message, now_us)
+            case Watermark():
+                return self._on_watermark(message, now_us)
+            case SnapshotChunk():
+                return self._on_chunk(message, now_us)
+            case Refusal():
+                self.refusal = message
+                return Resubscribe(ResubscribeReason.REFUSED, f"{message.field}: {message.message}")
+            case _:
+                assert_never(message)
+
+    def acknowledgement(self) -> Acknowledgement:
+        """What the unit may take as applied."""
+        return Acknowledgement(self.applied_sequence)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _on_patches(self, patches: PatchGroups, now_us: int) -> Resubscribe | None:
+        wrong = self._wrong_place(patches.unit_epoch)
+        if wrong is not None:
+            return wrong
+        try:
+            result = self._view.apply(self.shard, patches.first_sequence, patches.count, patches.payload)
+        except ProtocolError as error:
+            self._snapshot_wanted = True
+            return Resubscribe(ResubscribeReason.BROKEN, str(error))
+        if result.gap:
+            return Resubscribe(
+                ResubscribeReason.GAP,
+                f"group {patches.first_sequence} came after {self.applied_sequence}",
+            )
+        self.counters.groups += result.applied
+        self.counters.old_groups += result.refused_old
+        self._heard(now_us)
+        return None
+
+    def _on_watermark(self, watermark: Watermark, now_us: int) -> Resubscribe | None:
+        wrong = self._wrong_place(watermark.unit_epoch)
+        if wrong is not None:
+            return wrong
+        applied = self.applied_sequence
+        if watermark.sequence < applied:
+            self.counters.old_groups += 1
+            return None
+        if watermark.sequence > applied:
+            return Resubscribe(
+                ResubscribeReason.BEHIND, f"the unit is at {watermark.sequence}, the view at {applied}"
+            )
+        if self._view.digest(self.shard) != watermark.digest:
+            return self._mismatch(watermark.sequence)
+        self._verified = True
+        self._heard(now_us)
+        return None
+
+    def _on_chunk(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
+        if chunk.chunk == 0:
+            self._partial = _PartialSnapshot(chunk, [], 0)
+        partial = self._partial
+        if partial is None or not _continues(partial, chunk):
+            self._partial = None
+            return Resubscribe(
+                ResubscribeReason.BROKEN, f"chunk {chunk.chunk} of {chunk.chunks} is out of place"
+            )
+        partial.payloads.append(chunk.payload)
+        partial.size += len(chunk.payload)
+        if partial.size > self._snapshot_bytes:
+            self._partial = None
+            return Resubscribe(
+                ResubscribeReason.BROKEN, f"a snapshot is larger than {self._snapshot_bytes} bytes"
+            )
+        if len(partial.payloads) < chunk.chunks:
+            return None
+        self._partial = None
+        return self._load(chunk, b"".join(partial.payloads), now_us)
+
+    def _load(self, chunk: SnapshotChunk, data: bytes, now_us: int) -> Resubscribe | None:
+        same_epoch = chunk.unit_epoch == self._unit_epoch
+        if same_epoch and not self._snapshot_wanted and chunk.sequence < self.applied_sequence:
+            self.counters.old_groups += 1
+            return None
+        try:
+            self._view.load_snapshot(self.shard, data, chunk.sequence, chunk.digest)
+        except ProtocolError as error:
+            self._snapshot_wanted = True
+            return Resubscribe(ResubscribeReason.BROKEN, str(error))
+        self._unit_epoch = chunk.unit_epoch
+        self.counters.snapshots += 1
+        if self._view.digest(self.shard) != chunk.digest:
+            return self._mismatch(chunk.sequence)
+        self._snapshot_wanted = False
+        self._verified = True
+        self._heard(now_us)
+        return None
+
+    def _wrong_place(self, unit_epoch: int) -> Resubscribe | None:
+        if unit_epoch != self._unit_epoch:
+            return Resubscribe(
+                ResubscribeReason.EPOCH, f"the view follows epoch {self._unit_epoch}, not {unit_epoch}"
+            )
+        if self._partial is not None or self._snapshot_wanted:
+            return Resubscribe(ResubscribeReason.BROKEN, "a snapshot was awaited")
+        return None
+
+    def _mismatch(self, sequence: int) -> Resubscribe:
+        self.counters.digest_mismatches += 1
+        self._snapshot_wanted = True
+        self._verified = False
+        return Resubscribe(ResubscribeReason.DIGEST, f"the view differs from the table at {sequence}")
+
+    def _heard(self, now_us: int) -> None:
+        self._heard_us = now_us
+        self.refusal = None
+
+
+def _continues(partial: _PartialSnapshot, chunk: SnapshotChunk) -> bool:
+    head = partial.head
+    return (
+        chunk.chunk == len(partial.payloads)
+        and chunk.chunks == head.chunks
+        and (chunk.unit_epoch, chunk.sequence, chunk.digest) == (head.unit_epoch, head.sequence, head.digest)
+    )
