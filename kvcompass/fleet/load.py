@@ -1,11 +1,11 @@
 """What components tell one another about load. Mirrors `proto/kvcompass/v1/load.proto`."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class WorkerState(IntEnum):
-    """Whether a worker takes requests. Values are the protocol's; 0 is never sent."""
+    """Whether a worker takes requests. UNKNOWN is what a receiver makes of silence; it is never sent."""
 
     UNKNOWN = 0
     READY = 1
@@ -15,31 +15,41 @@ class WorkerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """One worker's load as its agent, or an edge of its region, knows it."""
+    """Load of one worker."""
 
     worker_id: str
     state: WorkerState
     queue_ms: float
     """Estimated delay before a new request's prefill starts."""
-    running: int
-    """Requests."""
-    waiting: int
-    """Requests."""
-    used_tokens: int
+    running: int = 0
+    """Requests being served."""
+    waiting: int = 0
+    """Requests queued in the engine."""
+    used_tokens: int = 0
     """Tokens in the KV pool."""
-    max_tokens: int
-    prefill_ms_per_token: float
-    """Measured; 0 when unknown."""
-    age_ms: int
+    max_tokens: int = 0
+    """Size of the KV pool, tokens."""
+    prefill_ms_per_token: float = 0.0
+    """Measured; 0 when the sender has not measured."""
+    age_ms: int = 0
     """Since the sender learned it; 0 at the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegionLoad:
-    """The queue vector of one region, as one of its edges sees it."""
+    """Queue vector of one region as one of its edges sees it: a broadcast, or the piggyback of a response."""
 
     edge_id: str
     region: str
     epoch: int
     sequence: int
     loads: tuple[WorkerLoad, ...]
+
+
+class LoadVerdict(Enum):
+    """What became of a load message. Everything but ACCEPTED leaves the view as it was, and is counted."""
+
+    ACCEPTED = "accepted"
+    OLD_SEQUENCE = "old_sequence"
+    UNKNOWN_SENDER = "unknown_sender"
+    WRONG_REGION = "wrong_region"

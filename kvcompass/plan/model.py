@@ -52,6 +52,8 @@ class RoutingRule:
     """lambda_max."""
     belief_weight: float = 0.2
     """EWMA weight of a new reused/claimed ratio."""
+    belief_recovery_ms: int = 60_000
+    """Time constant with which disbelief fades while a worker is not observed."""
     ewma_weight: float = 0.5
     """w: weight of a new queue report."""
     broadcast_period_ms: int = 100
@@ -102,7 +104,7 @@ class Worker:
     replay: str = ""
     """ZMQ endpoint of the engine's replay socket; empty when it has none."""
     sharing_group: str = "default"
-    """The one group whose requests this engine serves (engines that cannot report salts serve exactly one)."""
+    """The one group whose requests this engine serves (one that cannot report salts serves just one)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""Requests this edge has sent and not seen the end of, and their prefill work that no report shows yet."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Flight:
+    """One request under way."""
+
+    worker: int
+    sent_us: int
+    work_us: int
+    """Residual prefill, microseconds of the worker's compute."""
+    claimed: int
+    """match_tokens of the decision; 0 when it claimed nothing."""
+    local_best_match: int
+    """Longest match any worker of the origin region had when this was decided."""
+    first_byte_us: int | None = None
+
+
+class InFlight:
+    """The table of flights, and per worker the work that counts towards its queue.
+
+    A flight's work counts from `start` until whichever comes first: its first byte (the prefill is over), its
+    end, or a report that already shows it (`reported`). Work is in integer microseconds, so sums are exact.
+    At most `limit` flights; beyond it a flight is not tracked and counted in `untracked`.
+    """
+
+    def __init__(self, workers: int, limit: int) -> None:
+        self.work_us: NDArray[np.int64] = np.zeros(workers, np.int64)
+        """int64[W]: work that no report shows yet."""
+        self.requests: NDArray[np.int64] = np.zeros(workers, np.int64)
+        """int64[W]: flights in the table."""
+        self.untracked = 0
+        self._limit = limit
+        self._flights: dict[Hashable, Flight] = {}
+        self._unreported: list[OrderedDict[Hashable, Flight]] = [OrderedDict() for _ in range(workers)]
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def __contains__(self, request_id: Hashable) -> bool:
+        return request_id in self._flights
+
+    def start(self, request_id: Hashable, flight: Flight) -> bool:
+        """Enter a flight whose id is not in the table; False when the table is full."""
+        assert request_id not in self._flights
+        if len(self._flights) >= self._limit:
+            self.untracked += 1
+            return False
+        self._flights[request_id] = flight
+        self.requests[flight.worker] += 1
+        self._unreported[flight.worker][request_id] = flight
+        self.work_us[flight.worker] += flight.work_us
+        return True
+
+    def first_byte(self, request_id: Hashable, now_us: int) -> Flight | None:
+        """The prefill is over. None when the flight is not in the table; later bytes change nothing."""
+        flight = self._flights.get(request_id)
+        if flight is not None and flight.first_byte_us is None:
+            flight.first_byte_us = now_us
+            self._uncount(request_id, flight)
+        return flight
+
+    def end(self, request_id: Hashable) -> Flight | None:
+        """Take a flight out, for whatever reason it ended. None when it has left already."""
+        flight = self._flights.pop(request_id, None)
+        if flight is not None:
+            self.requests[flight.worker] -= 1
+            self._uncount(request_id, flight)
+        return flight
+
+    def reported(self, worker: int, sent_until_us: int) -> None:
+        """A report shows everything sent to `worker` up to then: stop counting it. Amortised O(1)."""
+        unreported = self._unreported[worker]
+        while unreported:
+            request_id, flight = next(iter(unreported.items()))
+            if flight.sent_us > sent_until_us:
+                return
+            self._uncount(request_id, flight)
+
+    def _uncount(self, request_id: Hashable, flight: Flight) -> None:
+        if self._unreported[flight.worker].pop(request_id, None) is not None:
+            self.work_us[flight.worker] -= flight.work_us

@@ -1,0 +1,301 @@
+"""The edge as a state machine: places requests, learns from their ends, keeps and tells load."""
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.fleet.broadcast import BroadcastSchedule
+from kvcompass.fleet.expected import ExpectedHoldings
+from kvcompass.fleet.in_flight import Flight
+from kvcompass.fleet.load import LoadVerdict, RegionLoad
+from kvcompass.fleet.sequence_guard import SequenceGuard
+from kvcompass.fleet.view import FleetView, Standing
+from kvcompass.levels.query_plan import query_plan
+from kvcompass.plan.model import Plan
+from kvcompass.roles.messages import AgentLoad
+from kvcompass.routing.decision import Decision, NoWorker
+from kvcompass.routing.policies import make_policy
+from kvcompass.routing.request import MatchArrays, RoutingRequest
+
+EXPECTATION_LIMIT = 4_096
+"""Requests whose prefixes are expected at once; a few seconds of a busy edge."""
+
+
+class Lookup(Protocol):
+    """The edge's lookup unit; `kvcompass.index.LookupUnit` is one."""
+
+    def match(self, keys: NDArray[np.uint64]) -> MatchArrays:
+        """Longest match at every worker for a prompt with these keys; valid until the next call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a finished request taught."""
+
+    worker: int
+    claimed: int
+    """Tokens; 0 when the decision claimed nothing."""
+    reused: int | None
+    """Tokens; None when the engine did not say."""
+    wrong_claim: bool
+    """The engine reused less than claimed."""
+    cross_region_hit: bool
+    """Another region's cache beat the best local match, and the engine reused at least the claim."""
+    belief: float
+    """Of the worker, afterwards."""
+
+
+class EdgeRole:
+    """Everything an edge decides, without a socket or a clock.
+
+    `now_us` is the caller's monotonic clock and never goes back. A `request_id` names one attempt at one
+    worker and is the caller's own: clients may repeat theirs. Every attempt that is `started` is ended by
+    `finished` or `failed`; a second end is harmless, so the shell may call `failed` in a `finally`.
+    """
+
+    def __init__(
+        self, plan: Plan, edge_id: str, lookup: Lookup, *, epoch: int, policy: str = "kvcompass"
+    ) -> None:
+        position, edge = next((i, edge) for i, edge in enumerate(plan.edges) if edge.id == edge_id)
+        self.edge_id = edge_id
+        self.region = edge.region
+        self.fleet = FleetView(plan, plan.region_index(edge.region))
+        self.policy = make_policy(
+            policy, self.fleet, rotation_start=position * len(plan.workers) // len(plan.edges)
+        )
+        self.expected = ExpectedHoldings(query_plan(plan).rungs, len(plan.workers), EXPECTATION_LIMIT)
+        self.broadcasts = BroadcastSchedule(plan, edge.region)
+        self.load_verdicts: Counter[LoadVerdict] = Counter()
+        self.blind_decisions = 0
+        self.wrong_claims = 0
+        self.cross_region_hits = 0
+        self._plan = plan
+        self._lookup = lookup
+        self._epoch = epoch
+        self._sequence = 0
+        self._guard = SequenceGuard()
+        self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
+        self._stand_in = make_policy("regional", self.fleet)
+        self._no_keys = np.zeros(0, np.uint64)
+        self._no_matches = _NoMatches(len(plan.workers))
+
+    # --- requests -----------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        prompt_tokens: int,
+        keys: NDArray[np.uint64],
+        sharing_group: str,
+        now_us: int,
+        *,
+        exclude: frozenset[int] = frozenset(),
+        blind: bool = False,
+        explain: bool = False,
+    ) -> Decision | NoWorker:
+        """Place a request. `keys` are those of the query plan's rungs up to `prompt_tokens - 1`.
+
+        `exclude`: workers this request has failed at. `blind`: a shard of the view is STALE or ABSENT.
+        `explain` lists every worker's terms and leaves no trace, so it may be asked at any time.
+        """
+        request = RoutingRequest(
+            prompt_tokens,
+            sharing_group,
+            self._lookup.match(keys),
+            keys,
+            self.expected.match(keys, now_us),
+            exclude,
+            blind,
+        )
+        decision = self.policy.decide(request, now_us, explain=explain)
+        if blind and not explain and isinstance(decision, Decision):
+            self.blind_decisions += 1
+        return decision
+
+    def stand_in(
+        self, prompt_tokens: int, sharing_group: str, now_us: int, exclude: frozenset[int]
+    ) -> Decision | NoWorker:
+        """A worker of this region for a peer's request whose own target has just died."""
+        request = RoutingRequest(
+            prompt_tokens, sharing_group, self._no_matches, self._no_keys, exclude=exclude
+        )
+        return self._stand_in.decide(request, now_us)
+
+    def started(self, request_id: Hashable, decision: Decision, now_us: int) -> None:
+        """The request leaves for the worker of its decision. An attempt of the same id is ended first."""
+        flight = Flight(
+            decision.worker,
+            now_us,
+            round(decision.residual_ms * 1000.0),
+            decision.match_tokens,
+            decision.local_best_match,
+        )
+        self._start(request_id, flight)
+        self.expected.expect(request_id, decision.worker, decision.keys, decision.match_tokens, now_us)
+
+    def carried(self, request_id: Hashable, worker: int, residual_ms: float, now_us: int) -> None:
+        """A peer's request passes through to a worker of this region; its claims are the peer's to judge.
+
+        `residual_ms` is the prefill it is expected to take. It then counts in this region's queue vector.
+        """
+        self._start(request_id, Flight(worker, now_us, round(residual_ms * 1000.0), 0, 0))
+
+    def first_byte(self, request_id: Hashable, now_us: int) -> None:
+        """The answer begins: the prefill is over."""
+        self.fleet.first_byte(request_id, now_us)
+        self.expected.prefilled(request_id, now_us)
+
+    def finished(self, request_id: Hashable, cached_tokens: int | None, now_us: int) -> Outcome | None:
+        """The answer is complete; `cached_tokens` as the engine counts reuse. None when it ended before."""
+        flight = self.fleet.end(request_id)
+        if flight is None:
+            return None
+        self.expected.prefilled(request_id, now_us)
+        belief = float(self.fleet.beliefs.values[flight.worker])
+        wrong_claim = cross_region_hit = False
+        if flight.claimed > 0 and cached_tokens is not None:
+            belief = self.fleet.beliefs.observe(flight.worker, flight.claimed, cached_tokens, now_us)
+            wrong_claim = cached_tokens < flight.claimed
+            cross_region_hit = (
+                not wrong_claim
+                and not self.fleet.is_local[flight.worker]
+                and flight.claimed > flight.local_best_match
+            )
+        self.wrong_claims += wrong_claim
+        self.cross_region_hits += cross_region_hit
+        return Outcome(flight.worker, flight.claimed, cached_tokens, wrong_claim, cross_region_hit, belief)
+
+    def failed(self, request_id: Hashable, now_us: int, *, connect_failed: bool = False) -> bool:
+        """The attempt ended without a complete answer (error, cancellation); False when it ended before.
+
+        `connect_failed`: the worker could not be reached, and is suspected for a lease.
+        """
+        flight = self.fleet.end(request_id)
+        if flight is None:
+            return False
+        self.expected.ended(request_id)
+        if connect_failed:
+            self.fleet.suspect(flight.worker, now_us + self._plan.routing.lease_ms * 1000)
+        return True
+
+    # --- load ---------------------------------------------------------------------------------------
+
+    def on_worker_load(self, message: AgentLoad, now_us: int) -> LoadVerdict:
+        """A report of an agent of this region."""
+        load = message.load
+        worker = self.fleet.index_of.get(load.worker_id)
+        if worker is None:
+            verdict = LoadVerdict.UNKNOWN_SENDER
+        elif not self.fleet.is_local[worker]:
+            verdict = LoadVerdict.WRONG_REGION
+        elif not self._guard.admit(f"worker {load.worker_id}", message.epoch, message.sequence):
+            verdict = LoadVerdict.OLD_SEQUENCE
+        else:
+            self.fleet.report(worker, load, now_us)
+            verdict = LoadVerdict.ACCEPTED
+        self.load_verdicts[verdict] += 1
+        return verdict
+
+    def on_region_load(self, message: RegionLoad, now_us: int) -> LoadVerdict:
+        """The queue vector of another region: a broadcast, or the piggyback of a response."""
+        verdict = self._judge_region_load(message)
+        self.load_verdicts[verdict] += 1
+        if verdict is LoadVerdict.ACCEPTED:
+            for load in message.loads:
+                worker = self.fleet.index_of.get(load.worker_id)
+                if worker is None or self.fleet.region_names[worker] != message.region:
+                    self.load_verdicts[LoadVerdict.WRONG_REGION] += 1
+                else:
+                    self.fleet.report(worker, load, now_us)
+        return verdict
+
+    def region_load(self, now_us: int) -> RegionLoad:
+        """This region's queue vector, live: own work in flight is in it. Each call takes a sequence number.
+
+        Workers whose load is unknown are left out: a receiver must not take silence for idleness.
+        """
+        fleet = self.fleet
+        self._sequence += 1
+        loads = []
+        for worker in np.flatnonzero(fleet.is_local).tolist():
+            load = fleet.load_of(worker, now_us)
+            if load is not None:
+                age_ms = round(fleet.age_ms(worker, now_us) or 0.0)
+                loads.append(replace(load, queue_ms=float(fleet.queue_ms[worker]), age_ms=age_ms))
+        return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, tuple(loads))
+
+    def piggyback(self, region: str, now_us: int) -> RegionLoad:
+        """The queue vector to put on a response to `region`, which then needs no broadcast for a period."""
+        self.broadcasts.piggybacked(region, now_us)
+        return self.region_load(now_us)
+
+    def broadcasts_due(self, now_us: int) -> tuple[str, ...]:
+        """Ids of the edges owed the queue vector now (paper 3.4); they are then not due for a period."""
+        return self.broadcasts.due(now_us)
+
+    # --- what is known ------------------------------------------------------------------------------
+
+    def state(self, now_us: int) -> dict[str, object]:
+        """Everything this role knows, as JSON-ready values; for operators."""
+        fleet = self.fleet
+        fleet.refresh(now_us)
+        return {
+            "edge": self.edge_id,
+            "region": self.region,
+            "policy": self.policy.name,
+            "in_flight": len(fleet.in_flight),
+            "in_flight_untracked": fleet.in_flight.untracked,
+            "expectations": len(self.expected),
+            "expectations_dropped": self.expected.dropped,
+            "blind_decisions": self.blind_decisions,
+            "wrong_claims": self.wrong_claims,
+            "cross_region_hits": self.cross_region_hits,
+            "load_messages": {verdict.value: self.load_verdicts[verdict] for verdict in LoadVerdict},
+            "workers": [self._worker_state(worker, now_us) for worker in range(len(fleet))],
+        }
+
+    def _worker_state(self, worker: int, now_us: int) -> dict[str, object]:
+        fleet = self.fleet
+        standing = fleet.standing_of(worker)
+        return {
+            "worker": fleet.worker_ids[worker],
+            "region": fleet.region_names[worker],
+            "state": fleet.state_of(worker, now_us).name.lower(),
+            "standing": standing.name.lower(),
+            "queue_ms": None if standing is Standing.UNKNOWN else float(fleet.queue_ms[worker]),
+            "load_age_ms": fleet.age_ms(worker, now_us),
+            "requests_in_flight": int(fleet.in_flight.requests[worker]),
+            "belief": float(fleet.beliefs.values[worker]),
+            "prefill_ms_per_token": float(fleet.prefill_ms_per_token[worker]),
+            "wan_ms": float(fleet.wan_ms[worker]),
+        }
+
+    def _start(self, request_id: Hashable, flight: Flight) -> None:
+        if self.fleet.end(request_id) is not None:
+            self.expected.ended(request_id)
+        self.fleet.start(request_id, flight)
+
+    def _judge_region_load(self, message: RegionLoad) -> LoadVerdict:
+        region = self._region_of_edge.get(message.edge_id)
+        if region is None:
+            return LoadVerdict.UNKNOWN_SENDER
+        if region != message.region or region == self.region:
+            return LoadVerdict.WRONG_REGION
+        if not self._guard.admit(f"edge {message.edge_id}", message.epoch, message.sequence):
+            return LoadVerdict.OLD_SEQUENCE
+        return LoadVerdict.ACCEPTED
+
+
+@dataclass(slots=True)
+class _NoMatches:
+    """Matches of a request nothing is known of."""
+
+    match_tokens: NDArray[np.int32]
+    tier: NDArray[np.uint8]
+
+    def __init__(self, workers: int) -> None:
+        self.match_tokens = np.zeros(workers, np.int32)
+        self.tier = np.zeros(workers, np.uint8)

@@ -1,0 +1,44 @@
+"""The policy of the product, and of a region that stands alone: the worker with the least joint score."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from kvcompass.fleet.view import FleetView
+from kvcompass.routing.candidates import CandidateSets
+from kvcompass.routing.decision import Decision, NoWorker
+from kvcompass.routing.explanation import decision_for, explained
+from kvcompass.routing.reasons import reason_for
+from kvcompass.routing.request import RoutingRequest
+from kvcompass.routing.rotation import Rotation
+from kvcompass.routing.weighing import weigh
+
+TIE_MS = 1e-6
+"""Scores closer than this are equal: far above rounding, far below anything that matters."""
+
+
+class JointScorePolicy:
+    """Least joint score (paper 3.4) over the workers within reach; ties are taken in turns."""
+
+    def __init__(self, name: str, fleet: FleetView, rotation_start: int, *, own_region: bool) -> None:
+        self.name = name
+        self._fleet = fleet
+        self._candidates = CandidateSets(fleet, own_region=own_region)
+        self._rotation = Rotation(rotation_start)
+
+    def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
+        """Choose; all that changes is whose turn it is among equals."""
+        fleet = self._fleet
+        fleet.refresh(now_us)
+        candidates = self._candidates.of(request.sharing_group, request.exclude)
+        if isinstance(candidates, NoWorker):
+            return candidates
+        weighed = weigh(fleet, request, candidates)
+        totals = weighed.score.total_ms
+        worker = self._rotation.first(np.flatnonzero(totals <= totals.min() + TIE_MS))
+        reason = reason_for(worker, fleet, request, candidates, weighed)
+        decision = decision_for(worker, reason, self.name, fleet, request, candidates, weighed)
+        if explain:
+            return replace(decision, candidates=explained(fleet, request, candidates, weighed, now_us))
+        self._rotation.passed(worker)
+        return decision

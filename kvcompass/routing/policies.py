@@ -1,0 +1,41 @@
+"""The policies by name, and what they have in common."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from kvcompass.fleet.view import FleetView
+from kvcompass.routing.decision import Decision, NoWorker
+from kvcompass.routing.joint_score import JointScorePolicy
+from kvcompass.routing.request import RoutingRequest
+from kvcompass.routing.round_robin import RoundRobinPolicy
+
+
+class Policy(Protocol):
+    """Places requests by one fleet view. Holds nothing of a request after `decide`."""
+
+    @property
+    def name(self) -> str:
+        """As in settings, decisions and metrics."""
+
+    def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
+        """Choose a worker; `explain` lists every candidate and takes nobody's turn."""
+
+
+Maker = Callable[[FleetView, int], Policy]
+"""Makes a policy of a fleet view and the position its turns start at."""
+
+POLICIES: Mapping[str, Maker] = MappingProxyType(
+    {
+        "kvcompass": lambda fleet, start: JointScorePolicy("kvcompass", fleet, start, own_region=False),
+        "regional": lambda fleet, start: JointScorePolicy("regional", fleet, start, own_region=True),
+        "round_robin": lambda fleet, start: RoundRobinPolicy("round_robin", fleet, start),
+    }
+)
+"""`kvcompass`: joint score over the world. `regional`: the same within the origin region, as if it stood
+alone. `round_robin`: turns over all live workers of the world."""
+
+
+def make_policy(name: str, fleet: FleetView, rotation_start: int = 0) -> Policy:
+    """A policy by its name in `POLICIES` (settings refuse others before this)."""
+    return POLICIES[name](fleet, rotation_start)
