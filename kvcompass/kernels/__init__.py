@@ -1,0 +1,1 @@
+"""Compiled functions on plain arrays. Every function here goes through the one decorator in `jit`."""

@@ -1,0 +1,13 @@
+"""Names of the array types that kernels take. All are C-contiguous and writeable."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+U8: TypeAlias = NDArray[np.uint8]
+U32: TypeAlias = NDArray[np.uint32]
+U64: TypeAlias = NDArray[np.uint64]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
