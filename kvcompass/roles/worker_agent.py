@@ -138,6 +138,8 @@ class WorkerAgent:
         if missing:
             self.lost_batches += missing
             self._complete = False
+        elif sequence == 0:
+            self._complete = True
         self._feed.applied = sequence
         self.batches += 1
         self._estimate.on_events(events)
@@ -151,8 +153,10 @@ class WorkerAgent:
         self._say_how_complete()
         return edits
 
-    def on_attached(self) -> None:
-        """All that the engine could replay has been taken in."""
+    def on_attached(self, *, replayed: bool) -> None:
+        """All that the engine could replay has been taken in. `replayed`: whether it could at all."""
+        if not replayed and self._feed.applied < 0:
+            self._complete = False
         if self._state is AgentState.ATTACHING:
             self._state = AgentState.EXACT
             self._say_how_complete()

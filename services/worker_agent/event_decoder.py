@@ -1,0 +1,152 @@
+"""msgpack batches of SGLang and vLLM -> engine events. An event it cannot use is counted, not fatal."""
+
+from array import array
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kvcompass.errors import KVCompassError
+from kvcompass.roles.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
+
+_STORED_FIELDS: Final = (
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "extra",
+)
+"""Array positions. `extra` is `{"cache_salt": ...}` in salted SGLang, the adapter's name in vLLM."""
+_REMOVED_FIELDS: Final = ("block_hashes", "medium")
+_WHOLE_PREFIX_KINDS: Final = ("full_attention", "mla_attention")
+"""Caches of vLLM's hybrid models that hold every token; others (windows, states) hold no prefix."""
+
+
+class BatchError(KVCompassError):
+    """A payload is not a batch of events at all."""
+
+
+@dataclass(slots=True)
+class DecoderCounters:
+    """Events that were left out. Monotonic."""
+
+    unknown_events: int = 0
+    """Of a kind this decoder does not know."""
+    malformed_events: int = 0
+    other_groups: int = 0
+    """About a cache that holds no whole prefixes."""
+
+
+class EventDecoder:
+    """Decodes the batches of one engine, array form and map form alike."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder()
+        self._other_groups: set[int] = set()
+        """Cache groups seen to hold no whole prefixes; their removals do not say so themselves."""
+        self.counters = DecoderCounters()
+
+    def decode(self, payload: bytes) -> list[EngineEvent]:
+        """Return a batch's events, in order.
+
+        Raises:
+            BatchError: The payload is not msgpack, or not `[time, events, ...]`.
+        """
+        try:
+            batch = self._decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            raise BatchError(f"not msgpack: {error}", field="payload") from error
+        if isinstance(batch, dict):
+            raw = batch.get("events")
+        else:
+            raw = batch[1] if isinstance(batch, list) and len(batch) > 1 else None
+        if not isinstance(raw, list):
+            raise BatchError("a batch is [time, [event, ...], rank]", field="payload")
+        events: list[EngineEvent] = []
+        for item in raw:
+            try:
+                event = self._event(item)
+            except (TypeError, ValueError, OverflowError, KeyError, IndexError):
+                self.counters.malformed_events += 1
+                continue
+            if event is not None:
+                events.append(event)
+        return events
+
+    def _event(self, item: Any) -> EngineEvent | None:
+        if isinstance(item, dict):
+            kind, fields = item["type"], item
+        else:
+            kind = item[0]
+            names = _STORED_FIELDS if kind == "BlockStored" else _REMOVED_FIELDS
+            fields = dict(zip(names, item[1:], strict=False))
+        if kind == "AllBlocksCleared":
+            return AllBlocksCleared()
+        if kind not in ("BlockStored", "BlockRemoved"):
+            self.counters.unknown_events += 1
+            return None
+        if self._of_other_group(fields):
+            self.counters.other_groups += 1
+            return None
+        if kind == "BlockRemoved":
+            return BlockRemoved(_hashes(fields["block_hashes"]), _medium(fields), _scope(fields))
+        parent = fields["parent_block_hash"]
+        return BlockStored(
+            hashes=_hashes(fields["block_hashes"]),
+            parent=None if parent is None else _hashes([parent])[0],
+            tokens=_tokens(fields["token_ids"]),
+            block_size=_block_size(fields["block_size"]),
+            medium=_medium(fields),
+            scope=_scope(fields),
+        )
+
+    def _of_other_group(self, fields: dict[str, Any]) -> bool:
+        group = fields.get("group_idx")
+        kind = fields.get("kv_cache_spec_kind")
+        other = group in self._other_groups if kind is None else kind not in _WHOLE_PREFIX_KINDS
+        if other and isinstance(group, int):
+            self._other_groups.add(group)
+        return other
+
+
+def _tokens(values: Any) -> npt.NDArray[np.int32]:
+    if not isinstance(values, list):
+        raise TypeError("token ids are a list")
+    return np.frombuffer(array("i", values), dtype=np.int32)
+
+
+def _hashes(values: Any) -> tuple[BlockHash, ...]:
+    if not isinstance(values, list) or not all(type(value) in (int, bytes) for value in values):
+        raise TypeError("a block hash is an integer or bytes")
+    return tuple(values)
+
+
+def _block_size(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError("a block size is a positive integer")
+    return value
+
+
+def _medium(fields: dict[str, Any]) -> str | None:
+    medium = fields.get("medium")
+    if medium is not None and not isinstance(medium, str):
+        raise TypeError("a medium is a name")
+    return medium
+
+
+def _scope(fields: dict[str, Any]) -> str:
+    """Return what separates an event's blocks from equal tokens: the bare salt, or a text no salt is."""
+    extra = fields.get("extra")
+    salt = extra.get("cache_salt") if isinstance(extra, dict) else fields.get("cache_salt")
+    adapter = extra if isinstance(extra, str) else fields.get("lora_name")
+    if adapter is None:
+        adapter = fields.get("lora_id")
+    if adapter is not None:
+        return f"adapter:{adapter}\0{salt or ''}"
+    if salt is None and any(key is not None for key in fields.get("extra_keys") or ()):
+        return "extra\0"
+    return str(salt or "")
