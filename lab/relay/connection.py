@@ -8,7 +8,6 @@ from typing import cast
 from lab.relay.lane import End, Lane
 from lab.relay.wire import Wire
 
-
 _LINGER_NONE = struct.pack("ii", 1, 0)
 
 

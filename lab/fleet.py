@@ -1,0 +1,90 @@
+"""A running lab: every process of a blueprint, started in order of dependency, ended without a trace."""
+
+import contextlib
+import shutil
+import tempfile
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from lab.blueprint import Blueprint
+from lab.process import LabProcess, stop_all, wait_ready
+
+READY_TIMEOUT_S = 60.0
+_GRACE_S = 5.0
+
+Step = Callable[[str], None]
+
+
+class Fleet:
+    """Use as a context manager. On the way out, whatever the reason, no process is left.
+
+    The run directory (plan, settings, logs) is removed afterwards unless the lab failed or `keep` is set.
+    """
+
+    def __init__(self, blueprint: Blueprint, *, on_step: Step | None = None, keep: bool = False) -> None:
+        self.blueprint = blueprint
+        self._on_step = on_step or (lambda _: None)
+        self._keep = keep
+        self.directory = Path(tempfile.mkdtemp(prefix="kvcompass-lab-"))
+        (self.directory / "plan.toml").write_text(blueprint.plan_text, "utf-8")
+        self._stages = [
+            [LabProcess(spec, self.directory) for spec in stage.processes] for stage in blueprint.stages
+        ]
+        self._processes = {process.spec.name: process for stage in self._stages for process in stage}
+
+    def __enter__(self) -> Self:
+        """Starts everything. Errors: LabError with the last log lines of whoever failed."""
+        try:
+            for stage, processes in zip(self.blueprint.stages, self._stages, strict=True):
+                self._on_step(stage.name)
+                for process in processes:
+                    process.start()
+                wait_ready(processes, READY_TIMEOUT_S)
+        except BaseException:
+            self._keep = True
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops everything."""
+        self._keep = self._keep or (kind is not None and not issubclass(kind, KeyboardInterrupt))
+        self._stop()
+
+    @property
+    def base_urls(self) -> Mapping[str, str]:
+        """Region -> base URL of its edge, for an OpenAI client."""
+        return {edge.region: f"http://{edge.address}/v1" for edge in self.blueprint.plan.edges}
+
+    def process(self, name: str) -> LabProcess:
+        """A process by its name: `edge-us`, `worker-us-1`, `agent-us-1`, `unit-0`, `relay`."""
+        return self._processes[name]
+
+    def restart(self, name: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Starts a killed process again and waits until it is ready. Errors: LabError."""
+        process = self._processes[name]
+        process.start()
+        wait_ready([process], timeout_s)
+
+    def partition(self, origin: str, destination: str, *, cut: bool) -> None:
+        """Cuts or heals one direction between two regions."""
+        url = f"http://{self.blueprint.relay_control}/partition/{origin}/{destination}"
+        request = urllib.request.Request(url, method="PUT" if cut else "DELETE")
+        with contextlib.closing(urllib.request.urlopen(request, timeout=5.0)):  # noqa: S310
+            pass
+
+    def dead(self) -> list[str]:
+        """Names of processes that should run and do not."""
+        return [name for name, process in self._processes.items() if not process.running]
+
+    def _stop(self) -> None:
+        # Edges first, so that nobody forwards to an engine that is gone.
+        for stage in reversed(self._stages):
+            stop_all(stage, _GRACE_S)
+        if not self._keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
