@@ -10,6 +10,7 @@ from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.plan.model import Plan
+from kvcompass.score import ScoreInputs
 
 _NEVER_US = -(1 << 62)
 _FOREVER_US = 1 << 62
@@ -69,6 +70,14 @@ class FleetView:
         """Grows whenever `standing` changes, so that what is derived from it may be cached."""
         self.beliefs = Beliefs(len(workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms)
         self.in_flight = InFlight(len(workers), in_flight_limit)
+        self.score_inputs = ScoreInputs(
+            self.wan_ms,
+            self.queue_ms,
+            self.prefill_ms_per_token,
+            self.reload_ms_per_token,
+            self.beliefs.values,
+        )
+        """The arrays above that the score reads, as views: they are only ever written in place."""
 
         self._planned_rate = self.prefill_ms_per_token.copy()
         self._round_trip_us = [

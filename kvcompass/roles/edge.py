@@ -14,22 +14,23 @@ from kvcompass.fleet.in_flight import Flight
 from kvcompass.fleet.load import LoadVerdict, RegionLoad
 from kvcompass.fleet.sequence_guard import SequenceGuard
 from kvcompass.fleet.view import FleetView, Standing
+from kvcompass.index.lookup_unit import Matches
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.model import Plan
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.routing.decision import Decision, NoWorker
 from kvcompass.routing.policies import make_policy
-from kvcompass.routing.request import MatchArrays, RoutingRequest
+from kvcompass.routing.request import RoutingRequest
 
 EXPECTATION_LIMIT = 4_096
 """Requests whose prefixes are expected at once; a few seconds of a busy edge."""
 
 
 class Lookup(Protocol):
-    """The edge's lookup unit; `kvcompass.index.LookupUnit` is one."""
+    """Finds matches; `kvcompass.index.LookupUnit` over the edge's view is one."""
 
-    def match(self, keys: NDArray[np.uint64]) -> MatchArrays:
-        """Longest match at every worker for a prompt with these keys; valid until the next call."""
+    def match(self, keys: NDArray[np.uint64]) -> Matches:
+        """Longest match at every worker for a prompt with these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class EdgeRole:
         self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._stand_in = make_policy("regional", self.fleet)
         self._no_keys = np.zeros(0, np.uint64)
-        self._no_matches = _NoMatches(len(plan.workers))
+        self._no_matches = Matches.none(len(plan.workers))
 
     # --- requests -----------------------------------------------------------------------------------
 
@@ -287,15 +288,3 @@ class EdgeRole:
         if not self._guard.admit(f"edge {message.edge_id}", message.epoch, message.sequence):
             return LoadVerdict.OLD_SEQUENCE
         return LoadVerdict.ACCEPTED
-
-
-@dataclass(slots=True)
-class _NoMatches:
-    """Matches of a request nothing is known of."""
-
-    match_tokens: NDArray[np.int32]
-    tier: NDArray[np.uint8]
-
-    def __init__(self, workers: int) -> None:
-        self.match_tokens = np.zeros(workers, np.int32)
-        self.tier = np.zeros(workers, np.uint8)

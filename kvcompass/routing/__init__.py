@@ -2,13 +2,12 @@
 
 from kvcompass.routing.decision import Candidate, Decision, NoWorker, NoWorkerReason, Reason
 from kvcompass.routing.policies import POLICIES, Policy, make_policy
-from kvcompass.routing.request import MatchArrays, RoutingRequest
+from kvcompass.routing.request import RoutingRequest
 
 __all__ = [
     "POLICIES",
     "Candidate",
     "Decision",
-    "MatchArrays",
     "NoWorker",
     "NoWorkerReason",
     "Policy",

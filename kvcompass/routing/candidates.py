@@ -18,10 +18,6 @@ class CandidateSet:
     standing: Standing
     mask: NDArray[np.bool_]
     """bool[W]."""
-    local: NDArray[np.bool_]
-    """bool[W]: those of the origin region."""
-    bar_ms: NDArray[np.float64]
-    """float64[W]: 0 for candidates, inf for the others."""
     count: int
 
 
@@ -73,5 +69,5 @@ class CandidateSets:
             mask = untried & (fleet.standing == standing)
             count = int(mask.sum())
             if count:
-                return CandidateSet(standing, mask, mask & fleet.is_local, np.where(mask, 0.0, np.inf), count)
+                return CandidateSet(standing, mask, count)
         return NoWorker(NoWorkerReason.ALL_TRIED, "every live worker has already failed this request")

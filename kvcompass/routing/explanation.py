@@ -6,7 +6,7 @@ from kvcompass.fleet.view import FleetView
 from kvcompass.routing.candidates import CandidateSet
 from kvcompass.routing.decision import Candidate, Decision, Reason
 from kvcompass.routing.request import RoutingRequest
-from kvcompass.routing.weighing import Weighed
+from kvcompass.score import Weighed
 from kvcompass.tier import Tier
 
 
@@ -16,28 +16,26 @@ def decision_for(
     policy: str,
     fleet: FleetView,
     request: RoutingRequest,
-    candidates: CandidateSet,
     weighed: Weighed,
 ) -> Decision:
     """The decision without its candidates."""
     matches = request.matches
-    score = weighed.score
-    residual = request.prompt_tokens - float(score.effective_match[worker])
+    residual = request.prompt_tokens - float(weighed.effective_match[worker])
     return Decision(
         worker=worker,
         worker_id=fleet.worker_ids[worker],
         region=fleet.region_names[worker],
         match_tokens=int(matches.match_tokens[worker]),
         tier=Tier(int(matches.tier[worker])),
-        score_ms=float(score.total_ms[worker]),
+        score_ms=float(weighed.total_ms[worker]),
         reason=reason,
         policy=policy,
-        local_best_match=int((matches.match_tokens * candidates.local).max()),
+        local_best_match=weighed.local_best,
         blind=request.blind,
         prompt_tokens=request.prompt_tokens,
-        expected_tokens=_expected(request, worker),
+        expected_tokens=request.expected_at(worker),
         residual_ms=float(fleet.prefill_ms_per_token[worker]) * residual,
-        capacity_price=score.capacity_price,
+        capacity_price=weighed.capacity_price,
         keys=request.keys,
     )
 
@@ -46,9 +44,7 @@ def explained(
     fleet: FleetView, request: RoutingRequest, candidates: CandidateSet, weighed: Weighed, now_us: int
 ) -> tuple[Candidate, ...]:
     """Every worker with its terms: candidates first, best first; then the others, as they would score."""
-    score = weighed.score
-    totals = fleet.wan_ms + fleet.queue_ms + score.recompute_ms + score.reload_ms
-    order = np.lexsort((totals, ~candidates.mask))
+    order = np.lexsort((weighed.total_ms, ~candidates.mask))
     return tuple(
         Candidate(
             worker=worker,
@@ -56,21 +52,17 @@ def explained(
             region=fleet.region_names[worker],
             standing=fleet.standing_of(worker),
             is_candidate=bool(candidates.mask[worker]),
-            score_ms=float(totals[worker]),
+            score_ms=float(weighed.total_ms[worker]),
             wan_ms=float(fleet.wan_ms[worker]),
             queue_ms=float(fleet.queue_ms[worker]),
             queue_age_ms=fleet.age_ms(worker, now_us),
-            recompute_ms=float(score.recompute_ms[worker]),
-            reload_ms=float(score.reload_ms[worker]),
+            recompute_ms=float(weighed.recompute_ms[worker]),
+            reload_ms=float(weighed.reload_ms[worker]),
             match_tokens=int(request.matches.match_tokens[worker]),
-            expected_tokens=_expected(request, worker),
+            expected_tokens=request.expected_at(worker),
             tier=Tier(int(request.matches.tier[worker])),
             belief=float(fleet.beliefs.values[worker]),
             requests_in_flight=int(fleet.in_flight.requests[worker]),
         )
         for worker in order.tolist()
     )
-
-
-def _expected(request: RoutingRequest, worker: int) -> int:
-    return 0 if request.expected_tokens is None else int(request.expected_tokens[worker])

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from kvcompass.fleet.view import FleetView
 from kvcompass.routing.candidates import CandidateSets
 from kvcompass.routing.decision import Decision, NoWorker
@@ -11,10 +9,7 @@ from kvcompass.routing.explanation import decision_for, explained
 from kvcompass.routing.reasons import reason_for
 from kvcompass.routing.request import RoutingRequest
 from kvcompass.routing.rotation import Rotation
-from kvcompass.routing.weighing import weigh
-
-TIE_MS = 1e-6
-"""Scores closer than this are equal: far above rounding, far below anything that matters."""
+from kvcompass.score import JointScore
 
 
 class JointScorePolicy:
@@ -25,6 +20,7 @@ class JointScorePolicy:
         self._fleet = fleet
         self._candidates = CandidateSets(fleet, own_region=own_region)
         self._rotation = Rotation(rotation_start)
+        self._score = JointScore(fleet.score_inputs, fleet.plan.routing)
 
     def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
         """Choose; all that changes is whose turn it is among equals."""
@@ -33,12 +29,18 @@ class JointScorePolicy:
         candidates = self._candidates.of(request.sharing_group, request.exclude)
         if isinstance(candidates, NoWorker):
             return candidates
-        weighed = weigh(fleet, request, candidates)
-        totals = weighed.score.total_ms
-        worker = self._rotation.first(np.flatnonzero(totals <= totals.min() + TIE_MS))
-        reason = reason_for(worker, fleet, request, candidates, weighed)
-        decision = decision_for(worker, reason, self.name, fleet, request, candidates, weighed)
+        weighed = self._score.weigh(
+            request.matches.match_tokens,
+            request.expected_tokens,
+            request.matches.tier,
+            candidates.mask,
+            fleet.is_local,
+            request.prompt_tokens,
+            self._rotation.turn,
+        )
+        reason = reason_for(fleet, request, candidates, weighed)
+        decision = decision_for(weighed.worker, reason, self.name, fleet, request, weighed)
         if explain:
             return replace(decision, candidates=explained(fleet, request, candidates, weighed, now_us))
-        self._rotation.passed(worker)
+        self._rotation.passed(weighed.worker)
         return decision

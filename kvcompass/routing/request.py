@@ -1,22 +1,11 @@
 """What a policy is asked."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class MatchArrays(Protocol):
-    """What the index says of every worker; `kvcompass.index.Matches` is one. Read during `decide` only."""
-
-    @property
-    def match_tokens(self) -> NDArray[np.int32]:
-        """int32[W]: longest match, tokens; 0 none."""
-
-    @property
-    def tier(self) -> NDArray[np.uint8]:
-        """uint8[W]: `kvcompass.tier.Tier` at that length; NONE where there is no match."""
+from kvcompass.index.lookup_unit import Matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +16,7 @@ class RoutingRequest:
     """L."""
     sharing_group: str
     """Only workers of this group are candidates."""
-    matches: MatchArrays
+    matches: Matches
     keys: NDArray[np.uint64]
     """uint64[n]: keys of the first n rungs of the query plan; carried to the decision, not read."""
     expected_tokens: NDArray[np.int32] | None = None
@@ -36,3 +25,7 @@ class RoutingRequest:
     """Workers (indices) this request has already failed at."""
     blind: bool = False
     """The index could not be read in full or in time (a shard STALE or ABSENT)."""
+
+    def expected_at(self, worker: int) -> int:
+        """Expected match at one worker, tokens."""
+        return 0 if self.expected_tokens is None else int(self.expected_tokens[worker])

@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from kvcompass.fleet.view import FleetView
 from kvcompass.routing.candidates import CandidateSets
 from kvcompass.routing.decision import Decision, NoWorker, Reason
 from kvcompass.routing.explanation import decision_for, explained
 from kvcompass.routing.request import RoutingRequest
 from kvcompass.routing.rotation import Rotation
-from kvcompass.routing.weighing import weigh
+from kvcompass.score import JointScore
 
 
 class RoundRobinPolicy:
@@ -21,6 +19,7 @@ class RoundRobinPolicy:
         self._fleet = fleet
         self._candidates = CandidateSets(fleet, own_region=False)
         self._rotation = Rotation(rotation_start)
+        self._score = JointScore(fleet.score_inputs, fleet.plan.routing)
 
     def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
         """Choose; all that changes is whose turn it is."""
@@ -29,9 +28,17 @@ class RoundRobinPolicy:
         candidates = self._candidates.of(request.sharing_group, request.exclude)
         if isinstance(candidates, NoWorker):
             return candidates
-        worker = self._rotation.first(np.flatnonzero(candidates.mask))
-        weighed = weigh(fleet, request, candidates)
-        decision = decision_for(worker, Reason.ROUND_ROBIN, self.name, fleet, request, candidates, weighed)
+        worker = self._rotation.first(candidates.mask)
+        weighed = self._score.weigh(
+            request.matches.match_tokens,
+            request.expected_tokens,
+            request.matches.tier,
+            candidates.mask,
+            fleet.is_local,
+            request.prompt_tokens,
+            turn=0,
+        )
+        decision = decision_for(worker, Reason.ROUND_ROBIN, self.name, fleet, request, weighed)
         if explain:
             return replace(decision, candidates=explained(fleet, request, candidates, weighed, now_us))
         self._rotation.passed(worker)

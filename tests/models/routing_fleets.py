@@ -1,11 +1,10 @@
 """Small fleets for tests of fleet, score, routing and the edge role; built without TOML."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.index import Matches
 from kvcompass.plan.model import (
     Edge,
     IndexRule,
@@ -74,17 +73,9 @@ def load(worker_id: str, queue_ms: float = 0.0, **changes: object) -> WorkerLoad
     return WorkerLoad(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-@dataclass
-class Matched:
-    """Matches as plain arrays."""
-
-    match_tokens: NDArray[np.int32]
-    tier: NDArray[np.uint8]
-
-
-def matched(workers: int, holdings: dict[int, tuple[int, int]] | None = None) -> Matched:
+def matched(workers: int, holdings: dict[int, tuple[int, int]] | None = None) -> Matches:
     """`holdings`: worker -> (tokens, tier)."""
-    answer = Matched(np.zeros(workers, np.int32), np.zeros(workers, np.uint8))
+    answer = Matches.none(workers)
     for worker, (tokens, tier) in (holdings or {}).items():
         answer.match_tokens[worker] = tokens
         answer.tier[worker] = tier
@@ -97,5 +88,5 @@ class FakeLookup:
     def __init__(self, workers: int) -> None:
         self.answer = matched(workers)
 
-    def match(self, keys: NDArray[np.uint64]) -> Matched:
+    def match(self, keys: NDArray[np.uint64]) -> Matches:
         return self.answer
