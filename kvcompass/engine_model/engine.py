@@ -1,0 +1,315 @@
+"""One engine as a state machine over model time: a prefill queue, a decoding batch, a block cache.
+
+No clock and no I/O. Every method is given `now_us`; what happened until then is settled first, each thing at
+its own instant, so results do not depend on how often the engine is asked. The order within one instant:
+a prefill ends before a decode step begins, so its sequence joins that step.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.engine_model.block_cache import BlockCache, Holding
+from kvcompass.engine_model.timing import EngineTiming
+from kvcompass.engine_model.token_chain import TokenChain
+from kvcompass.roles.engine_events import EngineEvent
+
+DECODE_STEPS_PER_BATCH = 40
+"""SGLang publishes cache events after each prefill, every 40 decode steps and when idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Size and speed of one engine."""
+
+    page_size: int = 16
+    """Tokens a block."""
+    cache_tokens: int = 244_140
+    """KV capacity: 32 GB at 131,072 bytes a token."""
+    max_running: int = 64
+    """Sequences that decode at once."""
+    max_queued: int = 256
+    """Requests that wait for their prefill; more are refused."""
+    timing: EngineTiming = field(default_factory=EngineTiming)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineRequest:
+    """Tokens in, and the tokens that will come out (a model of an engine invents nothing)."""
+
+    id: str
+    prompt: NDArray[np.int32]
+    """int32[n], n > 0."""
+    answer: NDArray[np.int32]
+    """int32[m]; empty means prefill only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`generated` answer tokens exist since `at_us`."""
+
+    request_id: str
+    at_us: int
+    generated: int
+    cached_tokens: int
+    finished: bool
+
+
+class Refusal(Enum):
+    """Why a request was not taken."""
+
+    QUEUE_FULL = "the request queue is full"
+    TOO_LARGE = "the request needs more tokens than the KV cache holds"
+    DUPLICATE_ID = "a request of this id is in flight"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """What an engine tells of its load. Busy times are model time since the start."""
+
+    running: int
+    waiting: int
+    waiting_tokens: int
+    used_tokens: int
+    capacity_tokens: int
+    decoding: int
+    step_us: int
+    """Time of a decode step of the batch as it is now; 0 when nothing decodes."""
+    prefill_busy_us: int
+    decode_busy_us: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    request: EngineRequest
+    chain: TokenChain
+    holding: Holding | None = None
+    cached_tokens: int = 0
+    generated: int = 0
+
+
+class Engine:
+    """Serial prefill in order of arrival; everything prefilled decodes together, one token a step."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.cache = BlockCache(config.page_size, config.cache_tokens // config.page_size)
+        self._waiting: deque[_Job] = deque()
+        self._jobs: dict[str, _Job] = {}
+        self._decoding: dict[str, _Job] = {}
+        self._prefilling: _Job | None = None
+        self._prefill_started_us = 0
+        self._prefill_ends_us = 0
+        self._step: list[_Job] | None = None
+        self._step_started_us = 0
+        self._step_ends_us = 0
+        self._steps_since_batch = 0
+        self._context_tokens = 0
+        self._progress: list[Progress] = []
+        self._batches: list[list[EngineEvent]] = []
+        self._prefill_busy_us = 0
+        self._decode_busy_us = 0
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+        self._generated_tokens = 0
+
+    def submit(self, request: EngineRequest, now_us: int) -> Refusal | None:
+        """Queue a request, or say why not. Hashing its pages costs about 1 us each."""
+        self.advance(now_us)
+        assert len(request.prompt) > 0
+        if request.id in self._jobs:
+            return Refusal.DUPLICATE_ID
+        if self._blocks(request) > self.cache.capacity_blocks:
+            return Refusal.TOO_LARGE
+        if len(self._waiting) >= self.config.max_queued:
+            return Refusal.QUEUE_FULL
+        job = _Job(request, TokenChain(request.prompt, self.config.page_size))
+        self._jobs[request.id] = job
+        self._waiting.append(job)
+        self._start(now_us)
+        return None
+
+    def abort(self, request_id: str, now_us: int) -> bool:
+        """End a request now and free what it holds; False when it is not in flight.
+
+        What it has computed in full stays cached, as in SGLang: nothing while it waits or is being
+        prefilled, its prompt and answer so far once it decodes.
+        """
+        self.advance(now_us)
+        job = self._jobs.pop(request_id, None)
+        if job is None:
+            return False
+        if request_id in self._decoding:
+            self._finish(job)
+        elif job is self._prefilling:
+            self._prefill_busy_us += now_us - self._prefill_started_us
+            self._prefilling = None
+            self._release(job)
+        else:
+            self._waiting.remove(job)
+        self._start(now_us)
+        self._publish_when_idle()
+        return True
+
+    def flush(self, now_us: int) -> bool:
+        """Empty the cache; False while a request runs or waits (SGLang refuses then too)."""
+        self.advance(now_us)
+        if self._jobs:
+            return False
+        self.cache.clear()
+        self._publish_when_idle()
+        return True
+
+    def advance(self, now_us: int) -> None:
+        """Settle everything up to and including `now_us`."""
+        while (due := self.next_deadline_us()) is not None and due <= now_us:
+            if self._prefilling is not None and self._prefill_ends_us == due:
+                self._end_prefill()
+            else:
+                self._end_step()
+            self._start(due)
+            self._publish_when_idle()
+
+    def next_deadline_us(self) -> int | None:
+        """When something will happen next; None while idle."""
+        deadlines = []
+        if self._prefilling is not None:
+            deadlines.append(self._prefill_ends_us)
+        if self._step is not None:
+            deadlines.append(self._step_ends_us)
+        return min(deadlines, default=None)
+
+    def take_progress(self) -> list[Progress]:
+        """Progress since the last call, in order of time."""
+        progress, self._progress = self._progress, []
+        return progress
+
+    def take_batches(self) -> list[list[EngineEvent]]:
+        """Event batches since the last call, each to be published as one."""
+        self._publish_when_idle()
+        batches, self._batches = self._batches, []
+        return batches
+
+    def load(self, now_us: int) -> EngineLoad:
+        """Load at this instant, running work counted up to it."""
+        self.advance(now_us)
+        prefilling = now_us - self._prefill_started_us if self._prefilling else 0
+        stepping = now_us - self._step_started_us if self._step is not None else 0
+        reserved = self.cache.capacity_blocks - self.cache.free_blocks - self.cache.resident_blocks
+        return EngineLoad(
+            running=len(self._jobs) - len(self._waiting),
+            waiting=len(self._waiting),
+            waiting_tokens=sum(len(job.request.prompt) for job in self._waiting),
+            used_tokens=(reserved + self.cache.locked_blocks) * self.config.page_size,
+            capacity_tokens=self.cache.capacity_blocks * self.config.page_size,
+            decoding=len(self._decoding),
+            step_us=self.config.timing.decode_step_us(self._context_tokens) if self._decoding else 0,
+            prefill_busy_us=self._prefill_busy_us + prefilling,
+            decode_busy_us=self._decode_busy_us + stepping,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            generated_tokens=self._generated_tokens,
+        )
+
+    def _blocks(self, request: EngineRequest) -> int:
+        return -(-(len(request.prompt) + len(request.answer)) // self.config.page_size)
+
+    def _start(self, at_us: int) -> None:
+        """Begin whatever may begin at this instant."""
+        if self._prefilling is None and self._waiting and len(self._decoding) < self.config.max_running:
+            self._begin_prefill(at_us)
+        if self._step is None and self._decoding:
+            self._step = list(self._decoding.values())
+            self._step_started_us = at_us
+            self._step_ends_us = at_us + self.config.timing.decode_step_us(self._context_tokens)
+
+    def _begin_prefill(self, at_us: int) -> None:
+        """Admit the head of the queue if the cache has room; nobody overtakes it."""
+        job = self._waiting[0]
+        prompt = len(job.request.prompt)
+        # The last token is always computed: its logits are the answer's first token.
+        reusable = (prompt - 1) // self.config.page_size
+        holding = self.cache.open(job.chain, reusable, self._blocks(job.request))
+        if holding is None:
+            return
+        self._waiting.popleft()
+        job.holding = holding
+        job.cached_tokens = len(holding.path) * self.config.page_size
+        self._prompt_tokens += prompt
+        self._cached_tokens += job.cached_tokens
+        self._prefilling = job
+        self._prefill_started_us = at_us
+        self._prefill_ends_us = at_us + self.config.timing.prefill_us(
+            job.cached_tokens, prompt - job.cached_tokens
+        )
+
+    def _end_prefill(self) -> None:
+        job = self._prefilling
+        assert job is not None
+        assert job.holding is not None
+        self._prefilling = None
+        self._prefill_busy_us += self._prefill_ends_us - self._prefill_started_us
+        self.cache.store(job.holding, job.chain)
+        if len(job.request.answer):
+            self._decoding[job.request.id] = job
+            self._context_tokens += len(job.request.prompt)
+            self._token(job, self._prefill_ends_us)
+        else:
+            self._report(job, self._prefill_ends_us)
+            self._release(job)
+        self._publish()
+
+    def _end_step(self) -> None:
+        members = self._step
+        assert members is not None
+        self._step = None
+        self._decode_busy_us += self._step_ends_us - self._step_started_us
+        for job in members:
+            if self._decoding.get(job.request.id) is job:
+                self._token(job, self._step_ends_us)
+        self._steps_since_batch += 1
+        if self._steps_since_batch >= DECODE_STEPS_PER_BATCH:
+            self._publish()
+
+    def _token(self, job: _Job, at_us: int) -> None:
+        job.generated += 1
+        self._context_tokens += 1
+        self._generated_tokens += 1
+        if job.generated == len(job.request.answer):
+            self._finish(job)
+        self._report(job, at_us)
+
+    def _report(self, job: _Job, at_us: int) -> None:
+        finished = job.generated == len(job.request.answer)
+        self._progress.append(Progress(job.request.id, at_us, job.generated, job.cached_tokens, finished))
+        if finished:
+            self._jobs.pop(job.request.id, None)
+
+    def _finish(self, job: _Job) -> None:
+        """Cache what was generated (the last token was never fed back, so it has no KV) and let go."""
+        assert job.holding is not None
+        del self._decoding[job.request.id]
+        self._context_tokens -= len(job.request.prompt) + job.generated
+        job.chain.extend(job.request.answer[: max(job.generated - 1, 0)])
+        self.cache.store(job.holding, job.chain)
+        self._release(job)
+
+    def _release(self, job: _Job) -> None:
+        assert job.holding is not None
+        self.cache.close(job.holding)
+        job.holding = None
+
+    def _publish(self) -> None:
+        self._steps_since_batch = 0
+        if events := self.cache.take_events():
+            self._batches.append(events)
+
+    def _publish_when_idle(self) -> None:
+        if not self._jobs:
+            self._publish()

@@ -1,0 +1,32 @@
+"""How long an engine takes. Constants are an A100 serving an 8B model (docs/decisions/0601)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTiming:
+    """Prefill is quadratic in the position, decode linear in the contexts it attends to."""
+
+    prefill_ms_per_token: float = 0.067
+    """Linear part: matrix products, the same for every token."""
+    prefill_ms_per_token_squared: float = 1.38e-6
+    """Quadratic part: attention over everything before."""
+    decode_ms: float = 11.0
+    """One step of a batch of 1 to 64 sequences, without attention over their contexts."""
+    decode_ms_per_context_token: float = 6.6e-5
+    """Added to a step for every token of context in the batch."""
+
+    def prefill_us(self, cached_tokens: int, new_tokens: int) -> int:
+        """Time to compute `new_tokens` after `cached_tokens` that are reused.
+
+        Computing a prompt in two parts costs what computing it at once costs: t(c + n) - t(c).
+        """
+        end = cached_tokens + new_tokens
+        squares = end * end - cached_tokens * cached_tokens
+        return round(
+            1_000 * (self.prefill_ms_per_token * new_tokens + self.prefill_ms_per_token_squared * squares)
+        )
+
+    def decode_step_us(self, context_tokens: int) -> int:
+        """Time for one more token of every running sequence. `context_tokens` is summed over the batch."""
+        return round(1_000 * (self.decode_ms + self.decode_ms_per_context_token * context_tokens))
