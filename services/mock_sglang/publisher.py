@@ -1,0 +1,77 @@
+"""Publishes event batches over ZMQ and replays the recent ones on request."""
+
+from collections import deque
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from services.runtime.logs import get_logger
+from services.runtime.settings import SettingsError
+
+END_SEQUENCE = b"\xff" * 8
+SEND_HIGH_WATER_MARK = 100_000
+
+
+class EventPublisher:
+    """PUB frames `[topic, seq, payload]`; a ROUTER answers `[.., seq, payload]` and an end marker.
+
+    `seq` counts batches from 0, 8 bytes big-endian. Both sockets are bound, whatever the endpoint's host
+    (SGLang connects when the host is concrete).
+    """
+
+    def __init__(self, endpoint: str, replay_endpoint: str, topic: str, ring_batches: int) -> None:
+        self._log = get_logger("events")
+        self._topic = topic.encode()
+        self._ring: deque[tuple[bytes, bytes]] = deque(maxlen=ring_batches)
+        self.sequence = 0
+        """Batches published so far."""
+        self._context = zmq.asyncio.Context()
+        self._publish_socket: Any = zmq.Context.shadow(self._context.underlying).socket(zmq.PUB)
+        self._publish_socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER_MARK)
+        self.endpoint = _bind(self._publish_socket, endpoint, "event_endpoint")
+        self._replay_socket: zmq.asyncio.Socket | None = None
+        self.replay_endpoint = ""
+        if replay_endpoint:
+            self._replay_socket = self._context.socket(zmq.ROUTER)
+            # A replay of the whole ring must fit: a ROUTER drops what exceeds its mark, unseen.
+            self._replay_socket.setsockopt(zmq.SNDHWM, ring_batches + 16)
+            self.replay_endpoint = _bind(self._replay_socket, replay_endpoint, "replay_endpoint")
+
+    def publish(self, payload: bytes) -> None:
+        """Send one batch to whoever is subscribed and keep it for replay. Never blocks."""
+        sequence = self.sequence.to_bytes(8, "big")
+        self.sequence += 1
+        self._ring.append((sequence, payload))
+        self._publish_socket.send_multipart((self._topic, sequence, payload), zmq.NOBLOCK)
+
+    async def serve_replay(self) -> None:
+        """Answer replay requests until cancelled."""
+        if self._replay_socket is None:
+            return
+        while True:
+            frames = await self._replay_socket.recv_multipart()
+            if len(frames) != 3 or len(frames[2]) != 8:
+                self._log.warning("malformed replay request", frames=len(frames))
+                continue
+            client, _, start = frames
+            for sequence, payload in list(self._ring):
+                if sequence >= start:
+                    await self._replay_socket.send_multipart((client, b"", sequence, payload))
+            await self._replay_socket.send_multipart((client, b"", END_SEQUENCE, b""))
+
+    def close(self) -> None:
+        """Close both sockets, dropping what is unsent."""
+        self._publish_socket.close(linger=0)
+        if self._replay_socket is not None:
+            self._replay_socket.close(linger=0)
+        self._context.destroy(linger=0)
+
+
+def _bind(socket: Any, endpoint: str, field: str) -> str:
+    try:
+        socket.bind(endpoint)
+    except zmq.ZMQError as error:
+        raise SettingsError(f"cannot listen on {endpoint}: {error}", field=field) from error
+    bound: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)
+    return bound.rstrip(b"\0").decode()

@@ -1,0 +1,199 @@
+"""Request bodies: the fields that matter here, checked; all others are let through, as engines do."""
+
+import uuid
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from services.mock_sglang.errors import EngineError, bad_request, flat_error
+from services.prompt import PromptEncoder, PromptError
+
+T = TypeVar("T")
+Prompt = str | list[int | str | list[int]]
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """`stream_options`."""
+
+    include_usage: bool | None = False
+
+
+class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/v1/chat/completions."""
+
+    model: str
+    messages: list[Any]
+    tools: list[Any] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    ignore_eos: bool = False
+    n: int | None = 1
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    rid: str | None = None
+
+
+class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/v1/completions."""
+
+    model: str
+    prompt: Prompt
+    max_tokens: int | None = 16
+    ignore_eos: bool = False
+    n: int | None = 1
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    rid: str | None = None
+
+
+class SamplingParams(msgspec.Struct, frozen=True):
+    """`sampling_params` of /generate."""
+
+    max_new_tokens: int | None = 128
+    ignore_eos: bool = False
+    n: int | None = 1
+
+
+class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
+    """/generate, SGLang's native route."""
+
+    text: str | None = None
+    input_ids: list[int] | None = None
+    sampling_params: SamplingParams = SamplingParams()
+    stream: bool | None = False
+    rid: str | None = None
+
+
+class AbortBody(msgspec.Struct, frozen=True):
+    """/abort_request."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """What any of the routes asks for, after checking. `limit`: answer tokens at most."""
+
+    id: str
+    prompt: NDArray[np.int32]
+    limit: int
+    ignore_eos: bool
+    stream: bool
+    include_usage: bool
+    model: str = ""
+
+
+CHAT = msgspec.json.Decoder(ChatBody)
+COMPLETION = msgspec.json.Decoder(CompletionBody)
+GENERATE = msgspec.json.Decoder(GenerateBody)
+ABORT = msgspec.json.Decoder(AbortBody)
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Parse a body. Raises EngineError 400 naming the JSON path."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineError(400, flat_error(400, str(error), "Bad Request")) from error
+
+
+class RequestReader:
+    """Turns bodies into generations: tokens, limits, ids."""
+
+    def __init__(self, encoder: PromptEncoder, context_length: int) -> None:
+        self._encoder = encoder
+        self._context_length = context_length
+
+    async def chat(self, body: ChatBody) -> Generation:
+        """Raises EngineError."""
+        try:
+            text = self._encoder.render_chat(body.messages, body.tools)
+        except PromptError as error:
+            raise bad_request(f"{error.field}: {error}", error.field) from error
+        prompt = await self._encoder.encode_async(text, rendered=True)
+        # Zero means "not set" on this route, in SGLang too.
+        limit = body.max_completion_tokens or body.max_tokens
+        _positive("max_tokens", limit)
+        return self._generation(body, prompt, limit, body.ignore_eos, body.n)
+
+    async def completion(self, body: CompletionBody) -> Generation:
+        """Raises EngineError."""
+        prompt = body.prompt
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+            prompt = prompt[0]
+        if not prompt:
+            raise bad_request("Prompt cannot be empty", "prompt")
+        if isinstance(prompt, str):
+            tokens = await self._encoder.encode_async(prompt)
+        elif isinstance(prompt[0], int):
+            tokens = self._token_ids(prompt, "prompt")
+        else:
+            raise bad_request("one prompt a request is supported", "prompt")
+        limit = 16 if body.max_tokens is None else body.max_tokens
+        if limit <= 0:
+            raise bad_request("max_tokens must be positive", "max_tokens")
+        return self._generation(body, tokens, limit, body.ignore_eos, body.n)
+
+    async def generate(self, body: GenerateBody) -> Generation:
+        """Raises EngineError."""
+        if (body.text is None) == (body.input_ids is None):
+            raise bad_request("Either text or input_ids should be provided.")
+        if body.text is not None:
+            tokens = await self._encoder.encode_async(body.text)
+        else:
+            tokens = self._token_ids(body.input_ids, "input_ids")
+        params = body.sampling_params
+        _positive("max_new_tokens", params.max_new_tokens)
+        return self._generation(body, tokens, params.max_new_tokens, params.ignore_eos, params.n)
+
+    def _token_ids(self, ids: object, field: str) -> NDArray[np.int32]:
+        try:
+            tokens = np.array(ids)
+        except ValueError as error:
+            raise bad_request(f"{field} must be a flat list of token ids", field) from error
+        if tokens.size == 0:
+            return np.zeros(0, dtype=np.int32)
+        if tokens.dtype != np.int64 or tokens.ndim != 1 or tokens.min() < 0 or tokens.max() >= 2**31:
+            raise bad_request(f"{field} must be a flat list of token ids", field)
+        return tokens.astype(np.int32)
+
+    def _generation(
+        self,
+        body: ChatBody | CompletionBody | GenerateBody,
+        prompt: NDArray[np.int32],
+        limit: int | None,
+        ignore_eos: bool,
+        n: int | None,
+    ) -> Generation:
+        if n not in (None, 1):
+            raise bad_request("n: this engine answers once a request; n must be 1", "n")
+        length, context = len(prompt), self._context_length
+        if length == 0:
+            raise bad_request("The input is empty.")
+        if length >= context:
+            raise bad_request(
+                f"The input ({length} tokens) is longer than the model's context length ({context} tokens)."
+            )
+        if limit is not None and length + limit >= context:
+            raise bad_request(
+                f"Requested token count exceeds the model's maximum context length of {context} tokens. "
+                f"You requested a total of {length + limit} tokens: {length} tokens from the input messages "
+                f"and {limit} tokens for the completion."
+            )
+        options = None if isinstance(body, GenerateBody) else body.stream_options
+        return Generation(
+            id=body.rid or uuid.uuid4().hex,
+            prompt=prompt,
+            limit=context - length - 1 if limit is None else limit,
+            ignore_eos=ignore_eos,
+            stream=bool(body.stream),
+            include_usage=bool(options and options.include_usage),
+            model="" if isinstance(body, GenerateBody) else body.model,
+        )
+
+
+def _positive(name: str, value: int | None) -> None:
+    if value is not None and value < 0:
+        raise bad_request(f"{name} must be at least 0, got {value}.", name)

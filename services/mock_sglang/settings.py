@@ -1,0 +1,82 @@
+"""Settings of one engine double; names follow SGLang's server arguments where it has them."""
+
+import msgspec
+
+from kvcompass.engine_model import EngineConfig, EngineTiming
+from services.prompt.encoder import BUILTIN_CHAT_TEMPLATE, BUILTIN_TOKENIZER
+from services.runtime.settings import SettingsError
+
+
+class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Model constants. The defaults are an A100 with an 8B model (docs/decisions/0601)."""
+
+    prefill_ms_per_token: float = 0.067
+    prefill_ms_per_token_squared: float = 1.38e-6
+    decode_ms: float = 11.0
+    decode_ms_per_context_token: float = 6.6e-5
+
+
+class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything an engine double needs; none of it names a fleet."""
+
+    address: str = "127.0.0.1:30000"
+    """host:port of the HTTP listener; port 0 picks a free one."""
+    model: str
+    """Served model name; requests for another get 404."""
+    tokenizer: str = BUILTIN_TOKENIZER
+    chat_template: str = BUILTIN_CHAT_TEMPLATE
+    context_length: int = 131_072
+    """Tokens, prompt and answer together."""
+    page_size: int = 16
+    """Tokens a KV block: the plan's block size. (SGLang's own default is 1: an event for every token.)"""
+    cache_tokens: int = 244_140
+    """KV capacity in tokens: 32 GB at 131,072 bytes a token."""
+    max_running_requests: int = 64
+    """Sequences that decode at once; the calibration covers 1 to 64."""
+    max_queued_requests: int = 256
+    """Requests that wait for their prefill. Over it: 503 with Retry-After."""
+    stream_interval: int = 1
+    """A streamed chunk for every so many tokens, the first and the last always."""
+    time_scale: float = 1.0
+    """Seconds of wall time for a second of model time."""
+    health_delay_s: float = 1.0
+    """How long /health takes: SGLang's generates a token and looks again a second later."""
+    event_endpoint: str = ""
+    """ZMQ endpoint that cache events are published on, bound here; empty publishes none."""
+    replay_endpoint: str = ""
+    """ZMQ endpoint that past batches are asked from; empty serves none."""
+    event_topic: str = "kv-events"
+    event_ring_batches: int = 10_000
+    """Batches kept for replay, as in SGLang."""
+    log_level: str = "info"
+    timing: TimingSettings = TimingSettings()
+
+    def __post_init__(self) -> None:
+        for field in (
+            "context_length",
+            "page_size",
+            "max_running_requests",
+            "max_queued_requests",
+            "stream_interval",
+            "time_scale",
+            "event_ring_batches",
+        ):
+            if getattr(self, field) <= 0:
+                raise SettingsError(f"{field}: must be positive", field=field)
+        if self.cache_tokens < self.page_size:
+            raise SettingsError("cache_tokens: must hold at least one page", field="cache_tokens")
+
+    def engine_config(self) -> EngineConfig:
+        """The part that the engine model knows."""
+        return EngineConfig(
+            page_size=self.page_size,
+            cache_tokens=self.cache_tokens,
+            max_running=self.max_running_requests,
+            max_queued=self.max_queued_requests,
+            timing=EngineTiming(
+                self.timing.prefill_ms_per_token,
+                self.timing.prefill_ms_per_token_squared,
+                self.timing.decode_ms,
+                self.timing.decode_ms_per_context_token,
+            ),
+        )
