@@ -87,7 +87,7 @@ class ShardView(Protocol):
     """The view that is written (`kvcompass.index.IndexView`)."""
 
     def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
-        """Replaces a shard at once. Errors: `ProtocolError`, and the shard stays what it was."""
+        """Replaces a shard at once. Errors: `ProtocolError` (malformed, another digest); nothing changes."""
         ...
 
     def apply(self, shard: int, first_sequence: int, count: int, payload: bytes) -> Applied:
@@ -243,7 +243,10 @@ class IndexFollower:
                 ResubscribeReason.BEHIND, f"the unit is at {watermark.sequence}, the view at {applied}"
             )
         if self._view.digest(self.shard) != watermark.digest:
-            return self._mismatch(watermark.sequence)
+            self.counters.digest_mismatches += 1
+            self._snapshot_wanted = True
+            self._verified = False
+            return Resubscribe(ResubscribeReason.DIGEST, f"the view differs from the table at {applied}")
         self._verified = True
         self._heard(now_us)
         return None
@@ -281,8 +284,6 @@ class IndexFollower:
             return Resubscribe(ResubscribeReason.BROKEN, str(error))
         self._unit_epoch = chunk.unit_epoch
         self.counters.snapshots += 1
-        if self._view.digest(self.shard) != chunk.digest:
-            return self._mismatch(chunk.sequence)
         self._snapshot_wanted = False
         self._verified = True
         self._heard(now_us)
@@ -296,12 +297,6 @@ class IndexFollower:
         if self._partial is not None or self._snapshot_wanted:
             return Resubscribe(ResubscribeReason.BROKEN, "a snapshot was awaited")
         return None
-
-    def _mismatch(self, sequence: int) -> Resubscribe:
-        self.counters.digest_mismatches += 1
-        self._snapshot_wanted = True
-        self._verified = False
-        return Resubscribe(ResubscribeReason.DIGEST, f"the view differs from the table at {sequence}")
 
     def _heard(self, now_us: int) -> None:
         self._heard_us = now_us

@@ -1,16 +1,17 @@
 """The gRPC methods of `proto/kvcompass/v1`, spoken in core messages.
 
 Both ends use these, so that no service sees protobuf: a client gets a callable on a channel, a server
-registers an object with one method a stream. Malformed bytes end the stream; the decoder's `ProtocolError` says
-why.
+registers an object with one method a stream. Malformed bytes raise the decoder's `ProtocolError` where the
+message is awaited.
 """
 
-from collections.abc import AsyncIterator
-from typing import Any, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+from kvcompass.errors import ProtocolError
 from kvcompass.roles.messages import (
     AgentLoad,
     AgentToUnit,
@@ -26,6 +27,13 @@ _INDEX = "kvcompass.v1.IndexMaintenance"
 _LOAD = "kvcompass.v1.LoadExchange"
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+_Sent = TypeVar("_Sent")
+_Received = TypeVar("_Received")
+_END: Final[object] = vars(grpc.aio)["EOF"]
+"""What a call's `read` returns at the end; grpc's type stubs do not have it."""
+
+Opener: TypeAlias = Callable[[], grpc.aio.StreamStreamCall[_Sent, _Received]]
+"""Opens a stream on the channel it was made for."""
 
 
 class IndexMaintenance(Protocol):
@@ -80,25 +88,46 @@ def register_load_exchange(server: grpc.aio.Server, service: LoadExchange) -> No
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_LOAD, handlers),))
 
 
-def report(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamMultiCallable[AgentToUnit, UnitToAgent]:
-    """Worker agent -> maintenance unit: `call = report(channel)()`, then `call.write` and `call.read`."""
-    return channel.stream_stream(f"/{_INDEX}/Report", index.encode_agent_to_unit, index.decode_unit_to_agent)
+def report(channel: grpc.aio.Channel) -> Opener[AgentToUnit, UnitToAgent]:
+    """Worker agent -> maintenance unit: `call = report(channel)()`, then `call.write` and `read(call)`."""
+    return _opener(channel, f"/{_INDEX}/Report", index.encode_agent_to_unit, index.decode_unit_to_agent)
 
 
-def subscribe(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamMultiCallable[EdgeToUnit, UnitToEdge]:
+def subscribe(channel: grpc.aio.Channel) -> Opener[EdgeToUnit, UnitToEdge]:
     """Edge -> maintenance unit."""
-    return channel.stream_stream(f"/{_INDEX}/Subscribe", index.encode_edge_to_unit, index.decode_unit_to_edge)
+    return _opener(channel, f"/{_INDEX}/Subscribe", index.encode_edge_to_unit, index.decode_unit_to_edge)
 
 
-def report_load(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamMultiCallable[AgentLoad, LoadReply]:
+def report_load(channel: grpc.aio.Channel) -> Opener[AgentLoad, LoadReply]:
     """Worker agent -> edge of its region."""
-    return channel.stream_stream(f"/{_LOAD}/ReportLoad", load.encode_agent_load, load.decode_load_reply)
+    return _opener(channel, f"/{_LOAD}/ReportLoad", load.encode_agent_load, load.decode_load_reply)
 
 
-def exchange_load(
-    channel: grpc.aio.Channel,
-) -> grpc.aio.StreamStreamMultiCallable[RegionBroadcast, LoadReply]:
+def exchange_load(channel: grpc.aio.Channel) -> Opener[RegionBroadcast, LoadReply]:
     """Edge -> edge of another region."""
-    return channel.stream_stream(
-        f"/{_LOAD}/ExchangeLoad", load.encode_region_broadcast, load.decode_load_reply
-    )
+    return _opener(channel, f"/{_LOAD}/ExchangeLoad", load.encode_region_broadcast, load.decode_load_reply)
+
+
+async def read(call: grpc.aio.StreamStreamCall[_Sent, _Received]) -> _Received | None:
+    """The client's next message; None when the server has ended the stream.
+
+    Errors: `grpc.aio.AioRpcError` when the stream broke, `ProtocolError` when the message is malformed (gRPC
+    logs what the decoder said, and hands out nothing).
+    """
+    message = cast("_Received | None", await call.read())
+    if message is _END:
+        return None
+    if message is None:
+        raise ProtocolError(
+            "a message could not be decoded; the other side differs in version", field="message"
+        )
+    return message
+
+
+def _opener(
+    channel: grpc.aio.Channel,
+    method: str,
+    encode: Callable[[_Sent], bytes],
+    decode: Callable[[bytes], _Received],
+) -> Opener[_Sent, _Received]:
+    return cast("Opener[_Sent, _Received]", channel.stream_stream(method, encode, decode))

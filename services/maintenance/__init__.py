@@ -1,0 +1,1 @@
+"""The maintenance unit's process: one shard's writer behind gRPC."""

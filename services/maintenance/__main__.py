@@ -1,0 +1,90 @@
+"""`kvcompass-maintenance --settings FILE`: the writer of one shard."""
+
+import argparse
+import secrets
+import sys
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from kvcompass.index import ShardTables, index_shape, warm
+from kvcompass.plan.layout import layout_fields
+from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
+from kvcompass.plan.model import Plan
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from services.maintenance.health import unit_health
+from services.maintenance.metrics import UnitCollector
+from services.maintenance.service import IndexService
+from services.maintenance.settings import MaintenanceSettings, unit_bounds
+from services.runtime.epoch import new_epoch, now_us
+from services.runtime.grpc_transport import serve_grpc
+from services.runtime.lifecycle import Lifecycle, run
+from services.runtime.logs import configure_logging, get_logger
+from services.runtime.ops import OpsServer
+from services.runtime.plan_file import load_plan
+from services.runtime.settings import SettingsError, load_settings, resolve_path
+from services.wire.rpc import register_index_maintenance
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="kvcompass-maintenance", description=__doc__)
+    parser.add_argument("--settings", type=Path, required=True)
+    path: Path = parser.parse_args(sys.argv[1:]).settings
+
+    async def serve(lifecycle: Lifecycle) -> None:
+        settings = load_settings(MaintenanceSettings, path)
+        configure_logging("maintenance", settings.id, settings.log_level)
+        await _serve(settings, load_plan(resolve_path(path, settings.plan)), lifecycle)
+
+    run(serve)
+
+
+async def _serve(settings: MaintenanceSettings, plan: Plan, lifecycle: Lifecycle) -> None:
+    planned = _planned_unit(plan, settings.id)
+    bounds = unit_bounds(settings)
+    seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed
+    warm()
+    unit = MaintenanceUnit(
+        plan,
+        planned.id,
+        epoch=new_epoch(),
+        layout=layout_fields(plan),
+        tables=ShardTables(index_shape(plan), planned.shard, random_seed=seed),
+        now_us=now_us(),
+        bounds=bounds,
+    )
+    service = IndexService(
+        unit,
+        now_us,
+        flush_s=settings.bounds.flush_ms / 1e3,
+        hello_timeout_s=settings.bounds.hello_timeout_s,
+    )
+    registry = CollectorRegistry()
+    registry.register(UnitCollector(unit))
+    ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)
+    server, port = await serve_grpc(
+        lambda server: register_index_maintenance(server, service),
+        settings.listen or planned.address,
+        settings.tls,
+    )
+    await ops.start()
+    lifecycle.background(service.tick(), "tick")
+    get_logger("maintenance").info(
+        "unit is up", shard=unit.shard, port=port, ops_port=ops.port, epoch=unit.epoch
+    )
+    await lifecycle.stopping.wait()
+    await server.stop(settings.bounds.drain_s)
+    await ops.stop()
+
+
+def _planned_unit(plan: Plan, unit_id: str) -> PlannedUnit:
+    for unit in plan.units:
+        if unit.id == unit_id:
+            return unit
+    known = ", ".join(unit.id for unit in plan.units)
+    raise SettingsError(f"{unit_id!r} is no unit of the plan; it has {known}", field="id")
+
+
+if __name__ == "__main__":
+    main()

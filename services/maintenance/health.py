@@ -1,0 +1,25 @@
+"""What a maintenance unit says of itself."""
+
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from services.runtime.ops import Health
+
+
+def unit_health(unit: MaintenanceUnit, stopping: bool) -> Health:
+    """Ready as soon as it listens: agents must reach a refilling unit, or it would never be refilled."""
+    if stopping:
+        state, reasons = "draining", ["the unit is stopping"]
+    elif not unit.settled:
+        awaited = ", ".join(unit.awaited_workers())
+        state, reasons = "refilling", [f"no snapshot is given out until these have reported: {awaited}"]
+    else:
+        state, reasons = "serving", []
+    details = {
+        "shard": unit.shard,
+        "epoch": unit.epoch,
+        "sequence": unit.sequence,
+        "entries": unit.entries,
+        "live_workers": unit.live_workers(),
+        "awaited_workers": unit.awaited_workers(),
+        "subscriber_lag_groups": unit.subscriber_lags(),
+    }
+    return Health(ready=not stopping, state=state, reasons=reasons, details=details)

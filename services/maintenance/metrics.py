@@ -1,0 +1,58 @@
+"""Metrics of a maintenance unit: `kvcompass_maintenance_*`, read from the unit when they are scraped."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+
+_COUNTERS = {
+    "edited_keys": "Keys edited.",
+    "old_messages": "Edits and reports at or below the applied sequence, ignored.",
+    "ignored_edits": "Edits of a worker whose full report is awaited.",
+    "holes": "Holes in an agent's sequence.",
+    "digest_mismatches": "Workers whose holdings differed from the table.",
+    "report_requests": "Full reports asked for.",
+    "full_reports": "Full reports received.",
+    "leases_ended": "Workers cleared because their lease ended.",
+    "rebuilds": "Table rebuilds; each sends every subscriber a snapshot.",
+    "refusals": "Handshakes and messages refused.",
+    "snapshots": "Snapshots begun.",
+    "overflows": "Subscribers that fell off the log and were sent a snapshot.",
+}
+
+
+class UnitCollector(Collector):
+    """Exports one unit. Costs nothing between scrapes."""
+
+    def __init__(self, unit: MaintenanceUnit) -> None:
+        self._unit = unit
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        unit = self._unit
+        for name, what in _COUNTERS.items():
+            yield CounterMetricFamily(
+                f"kvcompass_maintenance_{name}", what, value=getattr(unit.counters, name)
+            )
+        lags = unit.subscriber_lags().values()
+        gauges = [
+            ("entries", "Keys in the shard.", unit.entries),
+            ("sequence_groups", "Number of the newest patch group.", unit.sequence),
+            ("settled", "1 when every worker has reported, or has had its chance.", int(unit.settled)),
+            ("live_workers", "Workers with a lease.", len(unit.live_workers())),
+            (
+                "awaited_workers",
+                "Workers whose fields may not be what they hold.",
+                len(unit.awaited_workers()),
+            ),
+            ("subscribers", "Edges that follow the shard.", len(lags)),
+            (
+                "subscriber_lag_groups",
+                "Patch groups the slowest subscriber has not acknowledged.",
+                max(lags, default=0),
+            ),
+        ]
+        for name, what, value in gauges:
+            yield GaugeMetricFamily(f"kvcompass_maintenance_{name}", what, value=value)

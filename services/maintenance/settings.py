@@ -1,0 +1,51 @@
+"""Settings of a maintenance unit."""
+
+import msgspec
+
+from kvcompass.roles.maintenance_unit import UnitBounds
+from services.runtime.settings import CommonSettings, SettingsError
+
+
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of what the unit keeps for subscribers, and its periods."""
+
+    log_groups: int = 65_536
+    """Patch groups kept for edges that fall behind; at 2,000 changes a second, half a minute of partition."""
+    log_bytes: int = 16 << 20
+    """Bytes of the same."""
+    subscriptions: int = 1_024
+    """Edges served at once; one more is refused."""
+    watermark_period_ms: int = 1_000
+    """An edge compares digests at this period, and calls its view stale after three periods of silence."""
+    flush_ms: float = 3.0
+    """Changes are collected for so long before a message; a message costs 55-100 us at each end."""
+    hello_timeout_s: float = 10.0
+    """For a stream's first message: several 300 ms round trips."""
+    drain_s: float = 1.0
+    """After SIGTERM, for what is being sent."""
+
+
+class MaintenanceSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One TOML file a process."""
+
+    id: str
+    """This unit's id in the plan."""
+    listen: str = ""
+    """host:port to bind instead of the plan's `address` (behind a proxy, or all interfaces)."""
+    random_seed: int | None = None
+    """Salts the tables' hashes. Drawn at each start when absent, so that nobody can aim at a bucket."""
+    bounds: Bounds = Bounds()
+
+
+def unit_bounds(settings: MaintenanceSettings) -> UnitBounds:
+    """The role's bounds. Errors: SettingsError when a value is not positive."""
+    bounds = settings.bounds
+    for name in Bounds.__struct_fields__:
+        if getattr(bounds, name) <= 0:
+            raise SettingsError(f"bounds.{name} must be above 0", field=f"bounds.{name}")
+    return UnitBounds(
+        log_groups=bounds.log_groups,
+        log_bytes=bounds.log_bytes,
+        subscriptions=bounds.subscriptions,
+        watermark_period_us=bounds.watermark_period_ms * 1_000,
+    )
