@@ -1,8 +1,8 @@
 """A snapshot's bytes: the images of all tables of one shard.
 
-Little-endian: magic, number of tables (uint32 each); then for each table its salt (uint64), buckets, nodes in A,
-nodes in B (uint32 each), one bit for every 64-byte line that is not all zero (padded to a byte), and those lines.
-A nearly empty table is therefore a small snapshot. The digest travels beside the bytes, not in them.
+Little-endian: magic, number of tables (uint32 each); then for each table its salt (uint64), buckets, nodes
+in A, nodes in B (uint32 each), one bit for every 64-byte line that is not all zero (padded to a byte), and
+those lines. So a nearly empty table is a small snapshot. The digest travels beside the bytes, not in them.
 """
 
 import struct

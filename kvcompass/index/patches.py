@@ -1,7 +1,7 @@
 """Patch groups: what a unit sends so that every view stays equal to its tables.
 
-The payload is little-endian uint32 words: consecutive groups, in sequence order. A group holds all changes of one
-edit and is applied whole or not at all, because in the middle of an Othello flip other keys answer wrongly.
+The payload is little-endian uint32 words: consecutive groups, in sequence order. A group holds all changes of
+one edit and is applied whole or not at all: in the middle of an Othello flip other keys answer wrongly.
 
     group   = length in words (this one included), number of records, records...
     record  = kind | table << 8, subject, ...

@@ -9,7 +9,7 @@ from kvcompass.plan.model import Plan
 WORKERS_PER_TABLE: Final = {32: 16, 64: 32}
 """2-bit fields in a value."""
 _FILL: Final = 0.85
-"""Occupancy at the expected number of entries; above about 0.95 inserts get slow, and growing is a rebuild."""
+"""Occupancy at the expected number of entries. Above about 0.95 inserts get slow and then fail."""
 _LEAST_NODES: Final = 64
 
 

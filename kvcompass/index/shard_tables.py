@@ -9,6 +9,7 @@ from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index.image_bytes import Image, digest_of, encode_images, new_image
 from kvcompass.index.patches import Patches
 from kvcompass.index.shape import IndexShape, TableSize, table_size
+from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.image import BUCKETS, LINE_WORDS, LINES, NODES_A, NODES_B, SEED_WORD
 from kvcompass.kernels.patch_records import CLEAR_WORKER
 from kvcompass.kernels.state import COUNTS, ENTRIES, FREE, PIN_LIMIT, PINNED, Table, new_scratch
@@ -16,12 +17,12 @@ from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_keys, edit
 
 _OUT_WORDS: Final = LONGEST_GROUP + 65_536
 _UNLUCKY_FILL: Final = 0.8
-"""A table that refuses a key below this occupancy was unlucky: it is built anew at its size with another salt."""
+"""A table that refuses a key below this occupancy was unlucky: the same size with another salt will do."""
 _BUILDS: Final = 24
 
 
 class ShardTables:
-    """Every key of one shard, with what a view holds (the images) and what only the writer needs (keys, graph).
+    """Every key of one shard: what a view holds (the images) and what only the writer needs (keys, graph).
 
     All calls mutate in place, cost one kernel call and never block; a rebuild costs about 2 us an entry.
     """
@@ -79,7 +80,9 @@ class ShardTables:
         if tiers.size and int(tiers.max()) > 2:
             raise ProtocolError(f"tier {int(tiers.max())} does not exist", field="tiers")
         parts: list[bytes] = []
-        start, groups, rebuilt = 0, 0, False
+        start: Int = 0
+        groups: Int = 0
+        rebuilt = False
         while True:
             start, end, more, status = edit_keys(
                 *self._tables[table], *self._scratch, keys, tiers, start, table, slot, self._out, 0
@@ -94,7 +97,7 @@ class ShardTables:
                 break
         if rebuilt:
             return Patches(b"", 1, rebuilt=True)
-        return Patches(b"".join(parts), groups)
+        return Patches(b"".join(parts), int(groups))
 
     def clear_worker(self, table: int, slot: int) -> Patches:
         """Withdraw a worker everywhere by one scan of its table; one group, also when it held nothing."""

@@ -15,7 +15,7 @@ from kvcompass.kernels.patch_records import apply_groups, check_groups
 
 
 class IndexView:
-    """All tables of all shards in one arena. Owned by one thread; no call yields, so no reader sees half a group.
+    """All tables of all shards in one arena. One thread owns it; no call yields, so none sees half a group.
 
     `words`, `directory` and `present` are what the kernels read: the arena, a row a table (shard-major) and
     which shards have a snapshot. A shard without one is ABSENT: its keys are unknown, never a "no".
@@ -99,7 +99,7 @@ class IndexView:
         self._sequences[shard] = 0
 
     def lookup(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Values of keys in every table of their shards: uint64[n, tables]; zero where the shard is absent."""
+        """Values of keys in every table of their shards, uint64[n, tables]; zero where a shard is absent."""
         keys = np.array(keys, np.uint64)
         values = np.zeros((keys.size, self.shape.tables), np.uint64)
         lookup_keys(self.words, self.directory, self.present, self.shape.tables, keys, values)

@@ -10,4 +10,7 @@ U32: TypeAlias = NDArray[np.uint32]
 U64: TypeAlias = NDArray[np.uint64]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
+F64: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
+Int: TypeAlias = int | np.int64
+"""A scalar that is int64 once compiled, and either when interpreted."""

@@ -4,9 +4,8 @@ from typing import Final
 
 import numpy as np
 
+from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.forest import (
-    JOINED,
-    LEFT,
     RIGHT,
     flip_is_legal,
     flip_side,
@@ -51,7 +50,7 @@ _BYTE: Final = np.uint64(255)
 
 
 @kernel
-def free_slot(table: Table, bucket: int) -> int:
+def free_slot(table: Table, bucket: Int) -> Int:
     """A free slot of a bucket, or -1."""
     for j in range(SLOTS):
         if table.slot_entry[4 * bucket + j] == 0:
@@ -60,7 +59,7 @@ def free_slot(table: Table, bucket: int) -> int:
 
 
 @kernel
-def place(table: Table, scratch: Scratch, bucket: int, key: np.uint64, value: np.uint64, entry: int) -> bool:
+def place(table: Table, scratch: Scratch, bucket: Int, key: np.uint64, value: np.uint64, entry: Int) -> bool:
     """Put a key into a bucket with a free slot, under a seed that keeps its keys apart.
 
     False, with nothing changed, when no seed does (one full bucket in 1e11) or too many buckets were touched.
@@ -128,7 +127,7 @@ def place(table: Table, scratch: Scratch, bucket: int, key: np.uint64, value: np
 
 
 @kernel
-def find_path(table: Table, scratch: Scratch, named: int, other: int) -> int:
+def find_path(table: Table, scratch: Scratch, named: Int, other: Int) -> Int:
     """Breadth-first search for a bucket with a free slot; its index in `scratch.search`, or -1.
 
     Starts at `named` and, unless -1, at `other`. No bucket occurs twice on a path, so that the slot numbers
@@ -171,7 +170,7 @@ def find_path(table: Table, scratch: Scratch, named: int, other: int) -> int:
 
 
 @kernel
-def _on_path(scratch: Scratch, at: int, bucket: int) -> bool:
+def _on_path(scratch: Scratch, at: Int, bucket: Int) -> bool:
     while at >= 0:
         if scratch.search[at, 0] == bucket:
             return True
@@ -180,7 +179,7 @@ def _on_path(scratch: Scratch, at: int, bucket: int) -> bool:
 
 
 @kernel
-def _moves_are_legal(table: Table, scratch: Scratch, at: int) -> bool:
+def _moves_are_legal(table: Table, scratch: Scratch, at: Int) -> bool:
     """Whether no key on the path is pinned and every flip keeps the pins. Free while nothing is pinned."""
     if table.counts[PINNED] == 0:
         return True
@@ -190,23 +189,19 @@ def _moves_are_legal(table: Table, scratch: Scratch, at: int) -> bool:
         if is_pinned(table, edge):
             return False
         side, count = _walk_edge(table, scratch, edge)
-        if (
-            side == JOINED
-            or (side != LEFT and side != RIGHT)
-            or not flip_is_legal(table, scratch, side, count)
-        ):
+        if side > RIGHT or not flip_is_legal(table, scratch, side, count):
             return False
         at = scratch.search[at, 1]
     return True
 
 
 @kernel
-def _walk_edge(table: Table, scratch: Scratch, edge: int) -> tuple[int, int]:
+def _walk_edge(table: Table, scratch: Scratch, edge: Int) -> tuple[Int, Int]:
     return walk_sides(table, scratch, np.int64(table.edges[edge, 0]), np.int64(table.edges[edge, 1]), edge)
 
 
 @kernel
-def make_room(table: Table, scratch: Scratch, at: int) -> int:
+def make_room(table: Table, scratch: Scratch, at: Int) -> Int:
     """Make the moves of a found path, far end first; the root bucket, which then has a free slot, or -1.
 
     After -1 the moves made so far stand: every key present still answers exactly.
@@ -217,11 +212,11 @@ def make_room(table: Table, scratch: Scratch, at: int) -> int:
         if not _move(table, scratch, search[parent, 0], search[at, 2], search[at, 0]):
             return -1
         at = parent
-    return search[at, 0]
+    return np.int64(search[at, 0])
 
 
 @kernel
-def _move(table: Table, scratch: Scratch, source: int, slot: int, target: int) -> bool:
+def _move(table: Table, scratch: Scratch, source: Int, slot: Int, target: Int) -> bool:
     """Move a key to its other bucket: flip its Othello bit, place it there, free its slot here."""
     at = 4 * source + slot
     key = table.slot_key[at]
@@ -229,7 +224,7 @@ def _move(table: Table, scratch: Scratch, source: int, slot: int, target: int) -
     index = value_index(table.row, np.uint64(source), np.uint64(slot))
     value = np.uint64(table.words[table.row[BASE] + index])
     side, count = _walk_edge(table, scratch, entry)
-    if (side != LEFT and side != RIGHT) or scratch.fill[1] + 2 > TOUCHED_LIMIT:
+    if side > RIGHT or scratch.fill[1] + 2 > TOUCHED_LIMIT:
         return False
     if not flip_side(table, scratch, side, count):
         return False

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.image import NODES_A, put_bit, read_bit
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.state import (
@@ -22,6 +23,7 @@ from kvcompass.kernels.state import (
     Table,
 )
 
+# LEFT and RIGHT sort below the others: `side <= RIGHT` asks whether a smaller side was found.
 LEFT: Final = 0
 """The side of the walk's first end is the smaller one: walk[0:n]."""
 RIGHT: Final = 1
@@ -35,14 +37,19 @@ _1: Final = np.uint64(1)
 
 
 @kernel
-def walk_sides(table: Table, scratch: Scratch, a: int, b: int, skip: int) -> tuple[int, int]:
-    """Walk from nodes a and b in lockstep, never over edge `skip`: (LEFT | RIGHT | JOINED | TOO_LARGE, nodes)."""
+def walk_sides(table: Table, scratch: Scratch, a: Int, b: Int, skip: Int) -> tuple[Int, Int]:
+    """Walk from nodes a and b in lockstep, never over edge `skip`.
+
+    Returns (LEFT | RIGHT | JOINED | TOO_LARGE, nodes of the smaller side).
+    """
     walk = scratch.walk
     walk[0] = a
     walk[WALK_LIMIT] = b
     walk[2 * WALK_LIMIT] = skip
     walk[3 * WALK_LIMIT] = skip
-    found_left, found_right, seen = 1, 1, 0
+    found_left: Int = 1
+    found_right: Int = 1
+    seen = 0
     while True:
         if seen >= found_left:
             return LEFT, found_left
@@ -58,7 +65,7 @@ def walk_sides(table: Table, scratch: Scratch, a: int, b: int, skip: int) -> tup
 
 
 @kernel
-def _expand(table: Table, scratch: Scratch, base: int, seen: int, found: int, goal: int) -> int:
+def _expand(table: Table, scratch: Scratch, base: Int, seen: Int, found: Int, goal: Int) -> Int:
     """Append the neighbours of the node at base+seen; the new count, or JOINED-4 or TOO_LARGE-4."""
     walk = scratch.walk
     edges = table.edges
@@ -82,7 +89,7 @@ def _expand(table: Table, scratch: Scratch, base: int, seen: int, found: int, go
 
 
 @kernel
-def flip_is_legal(table: Table, scratch: Scratch, side: int, count: int) -> bool:
+def flip_is_legal(table: Table, scratch: Scratch, side: Int, count: Int) -> bool:
     """Whether the walked side holds both or neither end of every pinned edge."""
     base = side * WALK_LIMIT
     for i in range(table.counts[PINNED]):
@@ -100,7 +107,7 @@ def flip_is_legal(table: Table, scratch: Scratch, side: int, count: int) -> bool
 
 
 @kernel
-def flip_side(table: Table, scratch: Scratch, side: int, count: int) -> bool:
+def flip_side(table: Table, scratch: Scratch, side: Int, count: Int) -> bool:
     """Flip all bits of the walked side and note them; False, with nothing changed, when the note is full."""
     noted = scratch.fill[0]
     if noted + count > FLIPPED_LIMIT:
@@ -117,7 +124,7 @@ def flip_side(table: Table, scratch: Scratch, side: int, count: int) -> bool:
 
 
 @kernel
-def link_edge(table: Table, edge: int) -> None:
+def link_edge(table: Table, edge: Int) -> None:
     """Put an edge, its nodes already written, into the lists of both nodes."""
     a = table.edges[edge, 0]
     b = table.edges[edge, 1]
@@ -128,7 +135,7 @@ def link_edge(table: Table, edge: int) -> None:
 
 
 @kernel
-def unlink_edge(table: Table, edge: int) -> None:
+def unlink_edge(table: Table, edge: Int) -> None:
     """Take an edge out of the lists of both nodes."""
     for side in range(2):
         node = np.int64(table.edges[edge, side])
@@ -142,7 +149,7 @@ def unlink_edge(table: Table, edge: int) -> None:
 
 
 @kernel
-def pin_edge(table: Table, edge: int) -> None:
+def pin_edge(table: Table, edge: Int) -> None:
     """Pin an edge whose ends are joined. The caller has checked that there is room."""
     pinned = table.counts[PINNED]
     assert pinned < PIN_LIMIT
@@ -152,16 +159,16 @@ def pin_edge(table: Table, edge: int) -> None:
 
 
 @kernel
-def is_pinned(table: Table, edge: int) -> bool:
+def is_pinned(table: Table, edge: Int) -> bool:
     """Whether an edge is pinned; a scan of the short list."""
-    for i in range(table.counts[PINNED]):
+    for i in range(table.counts[PINNED]):  # noqa: SIM110
         if np.int64(table.pins[i]) == edge:
             return True
     return False
 
 
 @kernel
-def drop_edge(table: Table, scratch: Scratch, edge: int) -> None:
+def drop_edge(table: Table, scratch: Scratch, edge: Int) -> None:
     """Unpin or unlink an edge; then link each pin whose ends are no longer joined."""
     for i in range(table.counts[PINNED]):
         if np.int64(table.pins[i]) == edge:
@@ -173,7 +180,7 @@ def drop_edge(table: Table, scratch: Scratch, edge: int) -> None:
     while i < table.counts[PINNED]:
         pin = np.int64(table.pins[i])
         side, _ = walk_sides(table, scratch, np.int64(table.edges[pin, 0]), np.int64(table.edges[pin, 1]), -1)
-        if side == LEFT or side == RIGHT:
+        if side <= RIGHT:
             link_edge(table, pin)
             table.counts[PINNED] -= 1
             table.pins[i] = table.pins[table.counts[PINNED]]

@@ -1,4 +1,4 @@
-"""The hash functions of the index. All arithmetic is uint64; every constant is wrapped, or its type would change.
+"""The hash functions of the index, all in uint64: every constant is wrapped, or its type would change.
 
 Two independent 64-bit mixes of (key ^ salt): the *bucket mix* names the two candidate buckets, the *node mix*
 names the two Othello nodes and, through a bucket's seed, the slot. Shards are cut by a key's raw top bits
@@ -89,7 +89,8 @@ def second_node(node_mix: np.uint64, nodes_a: np.uint64, nodes_b: np.uint64) -> 
 @kernel
 def slot_of(node_mix: np.uint64, bucket_seed: np.uint64) -> np.uint64:
     """Slot 0..3 of a key under a bucket's seed."""
-    return (node_mix * MULTIPLIERS[bucket_seed]) >> _62
+    multiplier: np.uint64 = MULTIPLIERS[bucket_seed]
+    return (node_mix * multiplier) >> _62
 
 
 @kernel

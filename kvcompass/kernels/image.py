@@ -5,14 +5,14 @@ then bucket lines. A line of 16 words holds three buckets: words 0-11 are their 
 their seeds (one byte a bucket, the fourth unused), words 13-15 their four 8-bit fingerprints each.
 A lookup thus touches two Othello words and one line. 47 bits an entry at 95 % occupancy.
 
-The row (uint64) is the same for the writer and the view; a view's directory is a matrix of rows over one arena.
+The row (uint64) is the same for writer and view; a view's directory is a matrix of rows over one arena.
 """
 
 from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import U32, U64
+from kvcompass.kernels.arrays import U32, U64, Int
 from kvcompass.kernels.hashing import (
     fingerprint_of,
     first_bucket,
@@ -71,7 +71,8 @@ def put_word(words: U32, row: U64, index: np.uint64, word: np.uint64) -> None:
 @kernel
 def read_bit(words: U32, row: U64, node: np.uint64) -> np.uint64:
     """Othello bit of a node."""
-    return (np.uint64(words[row[BASE] + (node >> _5)]) >> (node & _31)) & _ONE
+    word = np.uint64(words[row[BASE] + (node >> _5)])
+    return (word >> (node & _31)) & _ONE
 
 
 @kernel
@@ -86,7 +87,8 @@ def put_bit(words: U32, row: U64, node: np.uint64, bit: np.uint64) -> None:
 @kernel
 def line_of(row: U64, bucket: np.uint64) -> np.uint64:
     """Offset in the image of the line that holds a bucket."""
-    return row[LINES] + ((bucket // _3) << _4)
+    lines: np.uint64 = row[LINES]
+    return lines + ((bucket // _3) << _4)
 
 
 @kernel
@@ -128,7 +130,7 @@ def named_bucket(words: U32, row: U64, bucket_mix: np.uint64, node_mix: np.uint6
 
 @kernel
 def read_key(words: U32, row: U64, key: np.uint64) -> np.uint64:
-    """Value of a key; exact for a present key. For others 0, or another key's value if the fingerprints agree."""
+    """Value of a key, exact if it is present; else 0, or another key's value if the fingerprints agree."""
     bucket_mix = mix_bucket(key ^ row[SALT])
     node_mix = mix_node(key ^ row[SALT])
     bucket = named_bucket(words, row, bucket_mix, node_mix)
@@ -144,7 +146,7 @@ def read_key(words: U32, row: U64, key: np.uint64) -> np.uint64:
 
 @kernel
 def start_digest(row: U64) -> None:
-    """Set the digest of an all-zero image. It covers table, size and salt, so that empty tables differ in them."""
+    """Set the digest of an all-zero image: it covers table, size and salt."""
     digest = np.uint64(0)
     for column in (TABLE, BUCKETS, NODES_A, NODES_B, SALT):
         digest = mix_node(mix_bucket(digest) ^ row[column])
@@ -152,7 +154,7 @@ def start_digest(row: U64) -> None:
 
 
 @kernel
-def digest_words(words: U32, row: U64, size: int) -> None:
+def digest_words(words: U32, row: U64, size: Int) -> None:
     """Set the digest of an image of `size` words from scratch, as `put_word` would have kept it."""
     start_digest(row)
     for i in range(size):

@@ -1,17 +1,19 @@
 """The one decorator of all kernels.
 
-Compiled code is cached in a folder named by a digest of every kernel's source and of the flags: numba alone
-would run a stale build when a callee or a constant in another file changes. `KVCOMPASS_KERNEL_CACHE` names the
-parent folder (default `~/.cache/kvcompass`). `KVCOMPASS_JIT=0` leaves the functions as plain Python on numpy
-arrays, where an index past the end raises.
+Compiled code is cached in a folder named by a digest of the kernel's source file, of every kernel file it
+imports and of the flags: numba alone would run a stale build when a callee or a constant in another file
+changes. So kernel files import numpy and other kernel files, and nothing else whose change could matter.
+`KVCOMPASS_KERNEL_CACHE` names the parent folder (default `~/.cache/kvcompass`). `KVCOMPASS_JIT=0` leaves the
+functions as plain Python on numpy arrays, where an index past the end raises.
 """
 
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
@@ -20,16 +22,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 JIT: Final = os.environ.get("KVCOMPASS_JIT", "1") != "0"
-_FLAGS: Final = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+_FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
+_FOLDER: Final = Path(__file__).parent
+_IMPORT: Final = re.compile(rb"^from kvcompass\.kernels\.(\w+) import ", re.MULTILINE)
 
 
-def cache_folder() -> Path:
-    """Folder of the compiled kernels of exactly these sources, flags and library versions."""
-    digest = hashlib.sha256(repr((numba.__version__, np.__version__, sorted(_FLAGS.items()))).encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+@functools.cache
+def cache_folder(module: str) -> Path:
+    """Folder for the compiled kernels of one file of this package, of exactly the sources it has now."""
+    sources: dict[str, bytes] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name not in sources:
+            sources[name] = (_FOLDER / f"{name}.py").read_bytes()
+            pending += [found.decode() for found in _IMPORT.findall(sources[name])]
+    versions = (numba.__version__, np.__version__, sorted(_FLAGS.items()), sorted(sources.items()))
     parent = os.environ.get("KVCOMPASS_KERNEL_CACHE") or Path.home() / ".cache" / "kvcompass"
-    return Path(parent) / f"kernels-{digest.hexdigest()[:16]}"
+    return Path(parent) / f"{module}-{hashlib.sha256(repr(versions).encode()).hexdigest()[:16]}"
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
@@ -38,18 +48,17 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     Array arguments must be writeable and C-contiguous: a read-only array (`np.frombuffer`) would be compiled
     anew as another type, so callers copy those.
     """
-    if JIT:
-        return _compiled(function)
-    return _interpreted(function)
+    return _compiled(function) if JIT else _interpreted(function)
 
 
 def _compiled(function: Callable[P, R]) -> Callable[P, R]:
-    previous = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_CACHE_FOLDER)
+    config: Any = numba.config
+    previous = config.CACHE_DIR
+    config.CACHE_DIR = str(cache_folder(function.__module__.rpartition(".")[2]))
     try:
         return cast(Callable[P, R], numba.njit(cache=True, **_FLAGS)(function))
     finally:
-        numba.config.CACHE_DIR = previous
+        config.CACHE_DIR = previous
 
 
 def _interpreted(function: Callable[P, R]) -> Callable[P, R]:
@@ -59,6 +68,3 @@ def _interpreted(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return call
-
-
-_CACHE_FOLDER: Final = cache_folder() if JIT else Path()

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I32, U8, U32, U64, Flags
+from kvcompass.kernels.arrays import I32, U8, U32, U64, Flags, Int
 from kvcompass.kernels.image import read_key
 from kvcompass.kernels.jit import kernel
 
@@ -17,13 +17,13 @@ _FIELDS: Final = np.uint64(0x5555555555555555)
 
 
 @kernel
-def shard_index(key: np.uint64, shards: int) -> int:
+def shard_index(key: np.uint64, shards: Int) -> Int:
     """Shard of a 63-bit key: fastrange on its top 32 bits, as `kvcompass.keys.shard_of`."""
     return np.int64(((key >> _31) * np.uint64(shards)) >> _32)
 
 
 @kernel
-def lookup_keys(words: U32, directory: U64, present: Flags, tables: int, keys: U64, values: U64) -> None:
+def lookup_keys(words: U32, directory: U64, present: Flags, tables: Int, keys: U64, values: U64) -> None:
     """Fill values[n, tables] with the values of the keys; zero where the key's shard is absent."""
     for i in range(keys.size):
         shard = shard_index(keys[i], present.size)
@@ -39,7 +39,7 @@ def match_keys(
     words: U32,
     directory: U64,
     present: Flags,
-    tables: int,
+    tables: Int,
     keys: U64,
     rungs: I32,
     queried: Flags,

@@ -1,20 +1,20 @@
-"""Writing, checking and applying patch groups, as uint32 words. The format is described in `kvcompass.index.patches`."""
+"""Writing, checking and applying patch groups as uint32 words; `kvcompass.index.patches` has the format."""
 
 from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import U32, U64
+from kvcompass.kernels.arrays import U32, U64, Int
 from kvcompass.kernels.image import (
     BASE,
     BUCKETS,
     NODES_A,
     NODES_B,
+    prints_index,
     put_bit,
     put_seed,
     put_word,
     read_seed,
-    prints_index,
     value_index,
 )
 from kvcompass.kernels.jit import kernel
@@ -39,7 +39,7 @@ _8: Final = np.uint64(8)
 
 
 @kernel
-def write_value(out: U32, at: int, table: int, bucket: np.uint64, slot: np.uint64, value: np.uint64) -> int:
+def write_value(out: U32, at: Int, table: Int, bucket: np.uint64, slot: np.uint64, value: np.uint64) -> Int:
     """Append a VALUE record; returns the new end."""
     out[at] = np.uint32(VALUE | (table << 8))
     out[at + 1] = np.uint32((bucket << _2) | slot)
@@ -48,7 +48,7 @@ def write_value(out: U32, at: int, table: int, bucket: np.uint64, slot: np.uint6
 
 
 @kernel
-def write_bucket(out: U32, at: int, words: U32, row: U64, table: int, bucket: np.uint64) -> int:
+def write_bucket(out: U32, at: Int, words: U32, row: U64, table: Int, bucket: np.uint64) -> Int:
     """Append a BUCKET record holding the bucket's present image; returns the new end."""
     out[at] = np.uint32(BUCKET | (table << 8))
     out[at + 1] = np.uint32(bucket)
@@ -61,10 +61,10 @@ def write_bucket(out: U32, at: int, words: U32, row: U64, table: int, bucket: np
 
 @kernel
 def check_groups(
-    payload: U32, count: int, directory: U64, first_row: int, tables: int, value_slots: int
+    payload: U32, count: Int, directory: U64, first_row: Int, tables: Int, value_slots: Int
 ) -> bool:
-    """Whether `payload` is exactly `count` well-formed groups for the tables at rows first_row.. of `directory`."""
-    at = 0
+    """Whether `payload` is exactly `count` well-formed groups for the tables at first_row of `directory`."""
+    at: Int = 0
     size = payload.size
     for _ in range(count):
         if size - at < GROUP_HEADER:
@@ -113,9 +113,9 @@ def check_groups(
 
 
 @kernel
-def apply_groups(payload: U32, skip: int, words: U32, directory: U64, first_row: int) -> None:
+def apply_groups(payload: U32, skip: Int, words: U32, directory: U64, first_row: Int) -> None:
     """Apply all groups of a checked payload but the first `skip`. Mutates `words` and the rows' digests."""
-    at = 0
+    at: Int = 0
     for _ in range(skip):
         at += np.int64(payload[at])
     while at < payload.size:
@@ -126,7 +126,7 @@ def apply_groups(payload: U32, skip: int, words: U32, directory: U64, first_row:
 
 
 @kernel
-def _apply_record(payload: U32, at: int, words: U32, directory: U64, first_row: int) -> int:
+def _apply_record(payload: U32, at: Int, words: U32, directory: U64, first_row: Int) -> Int:
     kind = np.int64(payload[at]) & 255
     row = directory[first_row + (np.int64(payload[at]) >> 8)]
     subject = np.uint64(payload[at + 1])

@@ -20,7 +20,7 @@ FLIPS: Final = 5
 COUNTS: Final = 6
 
 PIN_LIMIT: Final = 64
-"""Pinned edges a table may hold; one more makes it rebuild. Two turnovers of 1e6 keys at 95 % needed 4 in all."""
+"""Pinned edges a table may hold; one more makes it rebuild. A table of 1e6 keys seldom has one."""
 WALK_LIMIT: Final = 4096
 """Nodes of the smaller side of a component that a flip may touch; more makes the table rebuild."""
 FLIPPED_LIMIT: Final = 4 * WALK_LIMIT
@@ -35,9 +35,9 @@ class Table(NamedTuple):
     """One table of a writer. Entry e (0-based) is an edge of the Othello graph and lives in one slot.
 
     `edges[e]` = node in A, node in B, next entry + 1 at either node (0 ends the list). `heads[node]` = first
-    entry + 1. The linked edges form a forest; an edge that would close a cycle is *pinned* instead (its bit is
-    already decided by the forest, and its key may not move). A key whose two candidate buckets are one bucket
-    needs no bit and is neither linked nor pinned.
+    entry + 1. The linked edges form a forest; an edge that would close a cycle is *pinned* instead: its bit
+    is already decided by the forest, and its key may not move. A key whose two candidate buckets are one
+    bucket needs no bit and is neither linked nor pinned.
     """
 
     words: U32

@@ -4,12 +4,13 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U8, U32, U64
+from kvcompass.kernels.arrays import I64, U8, U32, U64, Int
 from kvcompass.kernels.cuckoo import find_path, make_room, place
 from kvcompass.kernels.forest import (
     JOINED,
     LEFT,
     RIGHT,
+    TOO_LARGE,
     drop_edge,
     flip_is_legal,
     flip_side,
@@ -74,8 +75,8 @@ _3: Final = np.uint64(3)
 
 
 @kernel
-def find_slot(table: Table, key: np.uint64) -> int:
-    """Position (4 * bucket + slot) of a present key, else -1. A present key is always where a view would look."""
+def find_slot(table: Table, key: np.uint64) -> Int:
+    """Position (4 * bucket + slot) of a present key, else -1: it is always where a view would look."""
     bucket_mix = mix_bucket(key ^ table.row[SALT])
     node_mix = mix_node(key ^ table.row[SALT])
     bucket = named_bucket(table.words, table.row, bucket_mix, node_mix)
@@ -88,7 +89,7 @@ def find_slot(table: Table, key: np.uint64) -> int:
 
 @kernel
 def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> bool:
-    """Insert an absent key. False when it finds no place; keys present still answer exactly, moves may stand."""
+    """Insert an absent key. False when it finds no place; moves may stand, but no key answers wrongly."""
     row = table.row
     counts = table.counts
     scratch.fill[0] = 0
@@ -104,13 +105,14 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
     b = np.int64(second_node(node_mix, row[NODES_A], row[NODES_B]))
     single = first == second
     for _ in range(_RETRIES):
-        side, count = LEFT, 0
+        side: Int = LEFT
+        count: Int = 0
         flippable = False
         if not single:
             side, count = walk_sides(table, scratch, a, b, -1)
             if side == JOINED and counts[PINNED] == PIN_LIMIT:
                 return False
-            if side != JOINED and side != LEFT and side != RIGHT:
+            if side == TOO_LARGE:
                 return False
             flippable = side != JOINED and flip_is_legal(table, scratch, side, count)
         named, other = first, second
@@ -129,7 +131,7 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
             side, count = walk_sides(table, scratch, a, b, -1)
             if side == JOINED:
                 continue  # a move flipped the decided bit: look again
-            if side != LEFT and side != RIGHT:
+            if side > RIGHT:
                 return False
             if not flip_side(table, scratch, side, count):
                 return False
@@ -149,7 +151,7 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
 
 
 @kernel
-def release(table: Table, scratch: Scratch, at: int) -> None:
+def release(table: Table, scratch: Scratch, at: Int) -> None:
     """Forget the key at a position whose value is already zero."""
     entry = np.int64(table.slot_entry[at]) - 1
     bucket_mix = mix_bucket(table.slot_key[at] ^ table.row[SALT])
@@ -162,8 +164,8 @@ def release(table: Table, scratch: Scratch, at: int) -> None:
 
 
 @kernel
-def _seen_before(values: I64, at: int) -> bool:
-    for i in range(at):
+def _seen_before(values: I64, at: Int) -> bool:
+    for i in range(at):  # noqa: SIM110
         if values[i] == values[at]:
             return True
     return False
@@ -189,12 +191,12 @@ def edit_keys(
     entries: I64,
     keys: U64,
     tiers: U8,
-    start: int,
-    table_id: int,
-    worker_slot: int,
+    start: Int,
+    table_id: Int,
+    worker_slot: Int,
     out: U32,
-    at: int,
-) -> tuple[int, int, int, int]:
+    at: Int,
+) -> tuple[Int, Int, Int, Int]:
     """Set one worker's field of keys[start:]; one patch group for each edit that changes something.
 
     Returns (edits made, end of `out`, groups written, DONE | DRAIN | FULL).
@@ -267,7 +269,7 @@ def load_keys(
     entries: I64,
     keys: U64,
     values: U32,
-) -> int:
+) -> Int:
     """Insert distinct keys into an empty table; how many found a place."""
     table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
@@ -295,9 +297,9 @@ def clear_keys(
     fill: I64,
     group: U64,
     entries: I64,
-    worker_slot: int,
-) -> int:
-    """Zero one worker's field of every key, forgetting keys whose value becomes zero; the number of keys changed."""
+    worker_slot: Int,
+) -> Int:
+    """Zero one worker's field everywhere and forget keys whose value becomes zero; the keys changed."""
     table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     mask = ~(_3 << np.uint64(2 * worker_slot))
