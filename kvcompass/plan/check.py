@@ -78,14 +78,16 @@ def _check_wan(draft: Draft, faults: Faults) -> None:
         return
     for origin, row in draft.wan_ms.items():
         _check_known(f"wan_ms.{origin}", "region", origin, regions, faults)
-        for region in row:
+        for region in row or ():
             _check_known(f"wan_ms.{origin}.{region}", "region", region, regions, faults)
-    for origin in regions:
-        for region in regions:
-            if region not in draft.wan_ms.get(origin, {}):
-                faults.add(
-                    f"wan_ms.{origin}.{region}", f"missing: one-way latency from {origin} to {region}, in ms"
-                )
+    for origin in dict.fromkeys(regions):
+        if origin not in draft.wan_ms:
+            faults.add(f"wan_ms.{origin}", "missing: the one-way latencies from there, { TO = 80.0 } in ms")
+            continue
+        row = draft.wan_ms[origin]
+        for region in dict.fromkeys(regions):
+            if row is not None and region not in row:
+                faults.add(f"wan_ms.{origin}.{region}", "missing: the one-way latency in ms")
 
 
 def _check_listeners(draft: Draft, faults: Faults) -> None:
@@ -135,6 +137,7 @@ def _check_sharing_groups(draft: Draft, faults: Faults) -> None:
 
 def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:
     value_bits = draft.tables["index"]["value_bits"]
+    regions = _ids(draft, "region")
     region_of: dict[int, tuple[str, int]] = {}
     holder: dict[tuple[int, int], int] = {}
     for i, entry in enumerate(draft.arrays["worker"]):
@@ -152,7 +155,7 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
                 f"worker[{i}].slot", f"table {table} slot {slot} is already worker[{holder[table, slot]}]"
             )
         holder.setdefault((table, slot), i)
-        if region is None:
+        if region not in regions:
             continue
         owner, first = region_of.setdefault(table, (region, i))
         if owner != region:

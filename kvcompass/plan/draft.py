@@ -12,6 +12,9 @@ from kvcompass.plan.values import BadValueError
 Entry = dict[str, Any]
 """One section read: every field of it is present; a field that was missing or bad is None."""
 
+Matrix = dict[str, dict[str, float | None] | None]
+"""Latencies by region names as written; None where a row or a value was bad."""
+
 _TABLES: Final = {
     "fleet": sections.FLEET,
     "model": sections.MODEL,
@@ -36,8 +39,7 @@ class Draft:
 
     tables: dict[str, Entry] = field(default_factory=dict)
     arrays: dict[str, list[Entry]] = field(default_factory=dict)
-    wan_ms: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """By region names as written; None where the value was bad."""
+    wan_ms: Matrix = field(default_factory=dict)
 
 
 def read_draft(text: str, faults: Faults) -> Draft:
@@ -108,7 +110,7 @@ def _value(value: object, path: str, spec: sections.Field, faults: Faults) -> An
         return None
 
 
-def _wan(document: dict[str, Any], faults: Faults) -> dict[str, dict[str, float | None]]:
+def _wan(document: dict[str, Any], faults: Faults) -> Matrix:
     if "wan_ms" not in document:
         faults.add(
             "wan_ms", "missing section; add [wan_ms] with one-way latencies, wan_ms.FROM = { TO = 80.0 }"
@@ -118,13 +120,14 @@ def _wan(document: dict[str, Any], faults: Faults) -> dict[str, dict[str, float 
     if not isinstance(rows, dict):
         faults.add("wan_ms", "expected a table of tables, wan_ms.FROM = { TO = 80.0 }")
         return {}
-    matrix: dict[str, dict[str, float | None]] = {}
+    matrix: Matrix = {}
     for origin, row in rows.items():
-        matrix[origin] = {}
         if not isinstance(row, dict):
             faults.add(f"wan_ms.{origin}", "expected a table { TO = 80.0 } of one-way latencies in ms")
+            matrix[origin] = None
             continue
-        for region, value in row.items():
-            path = f"wan_ms.{origin}.{region}"
-            matrix[origin][region] = _value(value, path, sections.WAN_MS, faults)
+        matrix[origin] = {
+            region: _value(value, f"wan_ms.{origin}.{region}", sections.WAN_MS, faults)
+            for region, value in row.items()
+        }
     return matrix

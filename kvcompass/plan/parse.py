@@ -50,7 +50,6 @@ def decode_plan(data: bytes) -> str:
 
 def _build(draft: Draft) -> Plan:
     regions = tuple(entry["id"] for entry in draft.arrays["region"])
-    matrix = draft.wan_ms
     return Plan(
         fleet=draft.tables["fleet"]["name"],
         plan_version=draft.tables["fleet"]["plan_version"],
@@ -59,7 +58,7 @@ def _build(draft: Draft) -> Plan:
         index=IndexRule(**draft.tables["index"]),
         routing=RoutingRule(**draft.tables["routing"]),
         regions=regions,
-        wan_ms=tuple(tuple(_checked(matrix[origin][region]) for region in regions) for origin in regions),
+        wan_ms=tuple(tuple(_latency_ms(draft, origin, region) for region in regions) for origin in regions),
         edges=tuple(Edge(**entry) for entry in draft.arrays["edge"]),
         units=tuple(MaintenanceUnit(**entry) for entry in draft.arrays["unit"]),
         workers=tuple(Worker(**entry) for entry in draft.arrays["worker"]),
@@ -68,6 +67,8 @@ def _build(draft: Draft) -> Plan:
     )
 
 
-def _checked(latency_ms: float | None) -> float:
+def _latency_ms(draft: Draft, origin: str, region: str) -> float:
+    row = draft.wan_ms[origin]
+    latency_ms = None if row is None else row[region]
     assert latency_ms is not None, "a bad latency is a fault"
     return latency_ms

@@ -1,0 +1,304 @@
+"""Each mistake in a plan gets one message, under its TOML path; several mistakes get several."""
+
+import pytest
+
+from kvcompass.errors import PlanError
+from kvcompass.plan import parse_plan
+from kvcompass.plan.parse import decode_plan
+from tests.models.example_plan import EXAMPLE_TEXT, THREE_REGIONS
+
+US_0 = 'url = "http://worker-us-0.us.example.net:30000"'
+US_0_PLACE = "table = 0\nslot = 0\n"
+US_1_PLACE = "table = 0\nslot = 1\n"
+EU_0_PLACE = "table = 1\nslot = 0\n"
+US_EDGE = 'id = "edge-us"\nregion = "us"'
+US_ROW = "us = { us = 0.5, eu = 160.0, asia = 126.0 }"
+UNIT_1 = 'id = "unit-1"\nshard = 1\nregion = "eu"'
+WORKER_US_1 = 'id = "worker-us-1"\nregion = "us"'
+GROUP = 'id = "default"\nsalt = ""'
+
+FAULTS = [
+    # Regions and the matrix.
+    ("unit in an unknown region", UNIT_1, UNIT_1.replace("eu", "mars"), "unit[1].region", "'mars'"),
+    (
+        "worker in an unknown region",
+        WORKER_US_1,
+        WORKER_US_1.replace('"us"', '"mars"'),
+        "worker[1].region",
+        "'mars'",
+    ),
+    ("row of an unknown region", US_ROW, f"{US_ROW}\nmars = {{}}", "wan_ms.mars", "unknown region 'mars'"),
+    ("cell of an unknown region", US_ROW, US_ROW.replace(" }", ", mars = 1 }"), "wan_ms.us.mars", "unknown"),
+    ("missing row", f"{US_ROW}\n", "", "wan_ms.us", "missing"),
+    ("hole in the matrix", "eu = 160.0, ", "", "wan_ms.us.eu", "missing"),
+    ("hole on the diagonal", "us = 0.5, ", "", "wan_ms.us.us", "missing"),
+    ("negative latency", "eu = 160.0", "eu = -160.0", "wan_ms.us.eu", "greater than 0"),
+    ("zero latency", "eu = 160.0", "eu = 0", "wan_ms.us.eu", "greater than 0"),
+    ("latency not a number", "eu = 160.0", "eu = nan", "wan_ms.us.eu", "finite"),
+    ("infinite latency", "eu = 160.0", "eu = inf", "wan_ms.us.eu", "finite"),
+    ("latency as text", "eu = 160.0", 'eu = "160"', "wan_ms.us.eu", "expected a number"),
+    ("row that is no table", US_ROW, "us = 1.0", "wan_ms.us", "expected a table"),
+    # Rates.
+    ("zero rate", "prefill_ms_per_token = 0.073", "prefill_ms_per_token = 0.0", None, "greater than 0"),
+    ("negative rate", "prefill_ms_per_token = 0.073", "prefill_ms_per_token = -1", None, "greater than 0"),
+    ("rate not a number", "reload_ms_per_token = 0.00524", "reload_ms_per_token = nan", None, "finite"),
+    (
+        "rate out of bounds",
+        "reload_ms_per_token = 0.00524",
+        f"reload_ms_per_token = {'9' * 400}",
+        None,
+        "at most",
+    ),
+    # Identities and places.
+    ("duplicate region", 'id = "asia"', 'id = "asia"\n[[region]]\nid = "asia"', "region[3].id", "region[2]"),
+    ("duplicate edge", 'id = "edge-eu"', 'id = "edge-us"', "edge[1].id", "edge[0]"),
+    ("duplicate unit", 'id = "unit-1"', 'id = "unit-0"', "unit[1].id", "unit[0]"),
+    ("duplicate worker", 'id = "worker-us-1"', 'id = "worker-us-0"', "worker[1].id", "worker[0]"),
+    ("bad id", 'id = "worker-us-1"', 'id = "worker us 1"', "worker[1].id", "letters"),
+    ("empty id", 'id = "worker-us-1"', 'id = ""', "worker[1].id", "empty"),
+    (
+        "two workers on one URL",
+        "http://worker-us-1.us",
+        "http://worker-us-0.us",
+        "worker[1].url",
+        "worker[0].url",
+    ),
+    (
+        "one URL spelt twice",
+        "http://worker-us-1.us",
+        "http://WORKER-us-0.us",
+        "worker[1].url",
+        "worker[0].url",
+    ),
+    (
+        "two workers on one endpoint",
+        "worker-us-1.us.example.net:5557",
+        "worker-us-0.us.example.net:5557",
+        "worker[1].events",
+        "worker[0].events",
+    ),
+    (
+        "events on the replay endpoint",
+        "worker-us-0.us.example.net:5557",
+        "worker-us-0.us.example.net:5558",
+        "worker[0].replay",
+        "worker[0].events",
+    ),
+    (
+        "two listeners at one address",
+        "edge.us.example.net:8001",
+        "edge.us.example.net:8000",
+        "edge[0].peer_address",
+        "edge[0].address",
+    ),
+    (
+        "a unit at an edge's address",
+        "unit-1.eu.example.net:8100",
+        "edge.us.example.net:8002",
+        "unit[1].address",
+        "edge[0].grpc_address",
+    ),
+    ("workers without an edge", US_EDGE, US_EDGE.replace('"us"', '"eu"'), "region[0].id", "no edge"),
+    # Shards, tables and slots.
+    ("a shard twice", "shard = 1", "shard = 0", "unit[1].shard", "unit[0]"),
+    ("a hole in the shards", "shard = 1", "shard = 2", "unit[1].shard", "0..1"),
+    ("a place twice", US_1_PLACE, US_0_PLACE, "worker[1].slot", "worker[0]"),
+    (
+        "a table of two regions",
+        EU_0_PLACE,
+        "table = 0\nslot = 5\n",
+        "worker[2].table",
+        "belongs to region 'us'",
+    ),
+    (
+        "a slot beyond the value",
+        'slot = 1\n\n[[worker]]\nid = "worker-eu-0"',
+        'slot = 16\n\n[[worker]]\nid = "worker-eu-0"',
+        "worker[1].slot",
+        "0..15",
+    ),
+    ("a table id out of bounds", US_0_PLACE, "table = 1000000000\nslot = 0\n", "worker[0].table", "4095"),
+    ("half a place", US_0_PLACE, "table = 0\n", "worker[0].slot", "both"),
+    ("no place", US_0_PLACE, "", "worker[0].table", "plan assign"),
+    # Lengths.
+    (
+        "quantum across blocks",
+        "quantum = 128",
+        "quantum = 100",
+        "lengths.quantum",
+        "multiple of model.block_size 16",
+    ),
+    (
+        "context below the quantum",
+        "context_length = 32_768",
+        "context_length = 100",
+        "model.context_length",
+        "128",
+    ),
+    ("growth below one", "growth = 1.25", "growth = 0.9", "lengths.growth", "at least 1"),
+    ("unknown policy", 'policy = "ladder"', 'policy = "stairs"', "lengths.policy", "'ladder', 'paper'"),
+    # Sharing groups.
+    (
+        "unknown sharing group",
+        'sharing_group = "default"\n' + US_0_PLACE,
+        'sharing_group = "x"\n' + US_0_PLACE,
+        "worker[0].sharing_group",
+        "known: default",
+    ),
+    (
+        "two groups of one salt",
+        GROUP,
+        f'{GROUP}\n[[sharing_group]]\nid = "other"\nsalt = ""',
+        "sharing_group[1].salt",
+        "sharing_group[0]",
+    ),
+    # Syntax of addresses.
+    (
+        "address without port",
+        "edge.us.example.net:8000",
+        "edge.us.example.net",
+        "edge[0].address",
+        "host:port",
+    ),
+    ("port zero", "edge.us.example.net:8000", "edge.us.example.net:0", "edge[0].address", "port"),
+    ("port too high", "edge.us.example.net:8000", "edge.us.example.net:65536", "edge[0].address", "port"),
+    ("port of other digits", "edge.us.example.net:8000", "edge.us.example.net:८०", "edge[0].address", "port"),
+    (
+        "address with scheme",
+        "edge.us.example.net:8000",
+        "http://edge.us.example.net:8000",
+        "edge[0].address",
+        "host",
+    ),
+    ("bare IPv6", "edge.us.example.net:8000", "::1:8000", "edge[0].address", "brackets"),
+    ("URL without scheme", US_0, 'url = "worker:30000"', "worker[0].url", "http://"),
+    ("URL with a path", US_0, 'url = "http://worker:30000/"', "worker[0].url", "without a path"),
+    (
+        "endpoint of another transport",
+        "tcp://worker-us-0.us.example.net:5557",
+        "udp://h:1",
+        "worker[0].events",
+        "tcp://",
+    ),
+    (
+        "endpoint to bind",
+        "tcp://worker-us-0.us.example.net:5557",
+        "tcp://*:5557",
+        "worker[0].events",
+        "host:port",
+    ),
+    # Types, unknown keys, missing parts.
+    (
+        "wrong type",
+        "plan_version = 1",
+        'plan_version = "1"',
+        "fleet.plan_version",
+        "an integer, found a string",
+    ),
+    ("a boolean is no integer", "plan_version = 1", "plan_version = true", "fleet.plan_version", "a boolean"),
+    ("a float is no choice of bits", "value_bits = 32", "value_bits = 32.0", "index.value_bits", "32, 64"),
+    ("unknown key", "plan_version = 1", "plan_version = 1\nplam = 2", "fleet.plam", "unknown key"),
+    ("unknown key of a worker", US_0, f"{US_0}\nweight = 1", "worker[0].weight", "unknown key"),
+    ("unknown section", "[fleet]", "[flete]\n[fleet]", "flete", "unknown section"),
+    ("missing key", 'id = "meta-llama/Llama-3.1-8B-Instruct"', "", "model.id", "missing"),
+    ("no worker", EXAMPLE_TEXT[EXAMPLE_TEXT.index("[[worker]]") :], "", "worker", "at least one"),
+]
+
+
+def faults_of(text: str) -> tuple[tuple[str, str], ...]:
+    with pytest.raises(PlanError) as refused:
+        parse_plan(text)
+    return refused.value.faults
+
+
+@pytest.mark.parametrize(("old", "new", "path", "says"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_one_mistake_gets_one_message(old: str, new: str, path: str | None, says: str | None) -> None:
+    assert old in EXAMPLE_TEXT
+    faults = faults_of(EXAMPLE_TEXT.replace(old, new, 1))
+    assert len(faults) == 1, faults
+    assert path is None or faults[0][0] == path
+    assert says is None or says in faults[0][1]
+
+
+@pytest.mark.parametrize("section", ["fleet", "model", "wan_ms"])
+def test_a_missing_section_is_one_fault(section: str) -> None:
+    start = EXAMPLE_TEXT.index(f"[{section}]")
+    end = EXAMPLE_TEXT.index("\n[", start)
+    faults = faults_of(EXAMPLE_TEXT[:start] + EXAMPLE_TEXT[end:])
+    assert [path for path, _ in faults] == [section]
+
+
+def test_sections_with_defaults_may_be_left_out() -> None:
+    text = EXAMPLE_TEXT
+    for section in ("lengths", "index", "routing"):
+        start = text.index(f"[{section}]")
+        text = text[:start] + text[text.index("\n[", start) :]
+    start = text.index("[[sharing_group]]")
+    text = text[:start] + text[text.index("\n[[edge", start) :]
+    plan = parse_plan(text)
+    assert plan.lengths == THREE_REGIONS.lengths
+    assert plan.sharing_groups == THREE_REGIONS.sharing_groups
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    text = EXAMPLE_TEXT
+    for old, new in (
+        ("plan_version = 1", "plan_version = 0"),
+        ("eu = 160.0, ", ""),
+        ('id = "edge-eu"', 'id = "edge-us"'),
+        ("shard = 1", "shard = 7"),
+        ("prefill_ms_per_token = 0.073", "prefill_ms_per_token = 0"),
+        (US_1_PLACE, US_0_PLACE),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    paths = {path for path, _ in faults_of(text)}
+    assert paths == {
+        "fleet.plan_version",
+        "wan_ms.us.eu",
+        "edge[1].id",
+        "unit[1].shard",
+        "worker[0].prefill_ms_per_token",
+        "worker[1].slot",
+    }
+
+
+def test_the_error_shows_every_fault_on_its_own_line() -> None:
+    with pytest.raises(PlanError) as refused:
+        parse_plan(EXAMPLE_TEXT.replace("eu = 160.0", "eu = -1").replace("shard = 1", "shard = 0"))
+    lines = str(refused.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard"]
+    assert refused.value.field == "wan_ms.us.eu"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[fleet]\nname =\n", "line 2"),
+        ("[fleet\n", "line 1"),
+        ("a = 1\na = 2\n", "line 2"),
+        (f"a = {'9' * 5_000}", "not valid TOML"),
+        ("a = " + "[" * 100_000, "not valid TOML"),
+    ],
+)
+def test_text_that_is_no_toml_is_one_fault(text: str, says: str) -> None:
+    ((path, message),) = faults_of(text)
+    assert path == "toml"
+    assert says in message
+
+
+def test_an_empty_plan_names_every_missing_part() -> None:
+    paths = {path for path, _ in faults_of("")}
+    assert paths == {"fleet", "model", "wan_ms", "region", "edge", "unit", "worker"}
+
+
+def test_bytes_that_are_no_utf8_name_the_line() -> None:
+    with pytest.raises(PlanError, match="0xff at line 2"):
+        decode_plan(b"a = 1\nb = \xff\n")
+    assert decode_plan("é".encode()) == "é"
+
+
+@pytest.mark.parametrize("value", ["3", '"x"', "[1]", "[[]]", "{ a = 1 }", "1979-05-27"])
+@pytest.mark.parametrize("section", ["fleet", "lengths", "region", "worker", "wan_ms", "sharing_group"])
+def test_a_section_of_any_other_shape_is_refused(section: str, value: str) -> None:
+    assert section in {path.split(".")[0].split("[")[0] for path, _ in faults_of(f"{section} = {value}")}
