@@ -30,10 +30,10 @@ help: ## List the targets
 	@touch $@
 
 setup: .venv/.setup ## Create .venv, install the product and compile its kernels
-	@$(BIN)/python -m kvcompass.kernels
+	@$(BIN)/kvcompass warm
 
 setup-dev: .venv/.setup-dev
-	@$(BIN)/python -m kvcompass.kernels
+	@$(BIN)/kvcompass warm
 
 demo: setup ## Three regions on this machine, the same traffic under three policies, one table
 	$(BIN)/kvcompass lab demo --json out/demo.json

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from cli import hash_key, lab_commands, plan_commands
+from cli import hash_key, lab_commands, plan_commands, warm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     plan_commands.add_arguments(commands)
     lab_commands.add_arguments(commands, wanted=arguments[:1] == ["lab"])
     hash_key.add_arguments(commands)
+    warm.add_arguments(commands)
     options = parser.parse_args(arguments)
     code: int = options.command(options)
     return code
