@@ -118,6 +118,7 @@ class Engine:
         self._prompt_tokens = 0
         self._cached_tokens = 0
         self._generated_tokens = 0
+        self._publish()
 
     def submit(self, request: EngineRequest, now_us: int) -> Refusal | None:
         """Queue a request, or say why not. Hashing its pages costs about 1 us each."""

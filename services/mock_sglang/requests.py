@@ -121,8 +121,10 @@ class RequestReader:
     async def completion(self, body: CompletionBody) -> Generation:
         """Raises EngineError."""
         prompt = body.prompt
-        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
             prompt = prompt[0]
+        elif isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list):
+            prompt = list(prompt[0])
         if not prompt:
             raise bad_request("Prompt cannot be empty", "prompt")
         if isinstance(prompt, str):
