@@ -9,6 +9,6 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]", *, wanted: bool) 
     parser = commands.add_parser("lab", help="start a fleet of several regions on this machine")
     subcommands = parser.add_subparsers(title="lab commands", metavar="COMMAND", required=True)
     if wanted:
-        from lab import commands as lab
+        from lab.commands import add_arguments as add_lab_arguments
 
-        lab.add_arguments(subcommands)
+        add_lab_arguments(subcommands)

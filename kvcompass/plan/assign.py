@@ -73,7 +73,7 @@ def assign_workers(workers: Sequence[Worker], *, slots: int) -> tuple[Worker, ..
 
 
 def _insert(text: str, before: Sequence[Worker], after: Sequence[Worker]) -> str | None:
-    lines = text.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     headers = [i for i, line in enumerate(lines) if _WORKER_HEADER.match(line)]
     if len(headers) != len(before):
         return None

@@ -1,0 +1,125 @@
+"""The `kvcompass plan` commands from outside."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.__main__ import main
+from kvcompass.plan import dump_plan, parse_plan
+from kvcompass.plan.layout import layout_digest, layout_fields
+from tests.models.example_plan import EXAMPLE_FILE, EXAMPLE_TEXT, THREE_REGIONS
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "plan.toml"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def test_show_prints_what_follows_from_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "show", str(EXAMPLE_FILE)]) == 0
+    shown = capsys.readouterr().out
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in shown.splitlines() if "│" in line
+    ]
+    assert ["plan_version", "1"] in rows
+    assert ["layout_digest", layout_digest(layout_fields(THREE_REGIONS)).hex()] in rows
+    assert ["us", "0.5", "160", "126"] in rows
+    assert ["us", "128 / 256 / 128", "4384 / 4992 / 3968", "3453 / 3968 / 3200"] in rows
+    assert ["4,096", "13", "13", "15-16"] in rows
+    assert ["1", "1/2 - 2/2", "unit-1", "eu", "unit-1.eu.example.net:8100"] in rows
+    assert any(row[:3] == ["worker-asia-1", "asia", "2 / 1"] for row in rows)
+    assert "128, 256, 384, 512, 640, 768, 1024, 1280, 1664, 2048, 2560, 3200, 3968, 4992" in shown
+    assert "clipped" not in shown
+
+
+def test_show_reports_what_the_context_clips(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("context_length = 32_768", "context_length = 4_000")
+    assert main(["plan", "show", written(tmp_path, text)]) == 0
+    shown = capsys.readouterr().out
+    assert "Lengths clipped by the context of 4000 tokens" in shown
+    assert "4384 / - / -" in shown
+
+
+def test_show_takes_a_plan_without_slots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "")
+    assert main(["plan", "show", written(tmp_path, text)]) == 0
+    assert "unassigned" in capsys.readouterr().out
+
+
+def test_check_says_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "check", str(EXAMPLE_FILE)]) == 0
+    assert capsys.readouterr().out == "OK\n"
+
+
+def test_check_prints_one_line_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("eu = 160.0", "eu = 0").replace("shard = 1", "shard = 0")
+    assert main(["plan", "check", written(tmp_path, text)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard"]
+
+
+@pytest.mark.parametrize("command", ["show", "check", "assign"])
+def test_a_file_that_cannot_be_read_is_named(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "none.toml"
+    assert main(["plan", command, str(missing)]) == 2
+    assert str(missing) in capsys.readouterr().err
+    assert main(["plan", command, str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("command", ["show", "check", "assign"])
+def test_bytes_that_are_no_plan_are_one_fault(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"\n\xff\xfe")
+    assert main(["plan", command, str(path)]) == 1
+    said = capsys.readouterr()
+    assert "line 2" in said.out + said.err
+
+
+def test_assign_edits_the_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "")
+    path = Path(written(tmp_path, text))
+    path.chmod(0o640)
+    assert main(["plan", "assign", str(path)]) == 0
+    assert capsys.readouterr().out == "worker-asia-1: table 2, slot 1\n"
+    assert path.read_text("utf-8") == EXAMPLE_TEXT
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in tmp_path.iterdir()] == ["plan.toml"]
+    assert main(["plan", "assign", str(path)]) == 0
+    assert "already" in capsys.readouterr().out
+
+
+def test_assign_follows_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "real.toml"
+    target.write_text(EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", ""), "utf-8")
+    link = tmp_path / "plan.toml"
+    link.symlink_to(target)
+    assert main(["plan", "assign", str(link)]) == 0
+    assert link.is_symlink()
+    assert target.read_text("utf-8") == EXAMPLE_TEXT
+
+
+def test_assign_leaves_a_faulty_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "").replace("shard = 1", "shard = 0")
+    path = Path(written(tmp_path, text))
+    assert main(["plan", "assign", str(path)]) == 1
+    assert "unit[1].shard" in capsys.readouterr().err
+    assert path.read_text("utf-8") == text
+
+
+def test_a_dumped_plan_passes_the_check(tmp_path: Path) -> None:
+    assert main(["plan", "check", written(tmp_path, dump_plan(parse_plan(EXAMPLE_TEXT)))]) == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["plan"], ["plan", "mend"], ["lab"], ["plan", "show"]])
+def test_an_unfinished_command_exits_with_its_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    assert "usage: kvcompass" in capsys.readouterr().err
