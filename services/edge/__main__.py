@@ -1,0 +1,34 @@
+"""`kvcompass-edge --settings FILE`: runs one edge until SIGTERM."""
+
+import argparse
+from pathlib import Path
+
+from services.edge.composition import EdgeService
+from services.edge.settings import EdgeSettings, check_settings
+from services.runtime.lifecycle import Lifecycle, run
+from services.runtime.logs import configure_logging
+from services.runtime.plan_file import load_plan
+from services.runtime.settings import load_settings, resolve_path
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="kvcompass-edge", description=__doc__)
+    parser.add_argument(
+        "--settings", type=Path, required=True, help="TOML file; fields in services/edge/settings.py"
+    )
+    arguments = parser.parse_args()
+
+    async def serve(lifecycle: Lifecycle) -> None:
+        settings = load_settings(EdgeSettings, arguments.settings)
+        check_settings(settings)
+        configure_logging("edge", settings.id, settings.log_level)
+        plan_path = resolve_path(arguments.settings, settings.plan)
+        service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
+        await service.run(lifecycle)
+
+    run(serve)
+
+
+if __name__ == "__main__":
+    main()

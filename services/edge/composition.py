@@ -1,0 +1,196 @@
+"""What an edge is made of, and its life from start to drained."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape, warm
+from kvcompass.levels.query_plan import query_plan
+from kvcompass.plan.layout import layout_fields
+from kvcompass.plan.model import Edge, Plan
+from kvcompass.roles.edge import EdgeRole
+from kvcompass.roles.index_follower import IndexFollower
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from services.edge.callers import Callers
+from services.edge.control import control_app
+from services.edge.dispatch import Dispatcher
+from services.edge.explain import Explainer
+from services.edge.forward import Forwarder
+from services.edge.gateway import Gateway
+from services.edge.gauges import EdgeGauges
+from services.edge.hops import Hops, PeerEdges
+from services.edge.index_feed import follow
+from services.edge.load_exchange import LoadBroadcaster, LoadService
+from services.edge.metrics import EdgeMetrics
+from services.edge.peer import PeerListener
+from services.edge.prompts import PromptReader
+from services.edge.public import PublicListener
+from services.edge.readiness import Readiness
+from services.edge.settings import EdgeSettings
+from services.edge.upstream import Upstream
+from services.edge.usage import ReuseReader
+from services.prompt import PromptEncoder
+from services.runtime.epoch import new_epoch, now_us
+from services.runtime.grpc_transport import Dialer, serve_grpc
+from services.runtime.http_server import HttpServer
+from services.runtime.lifecycle import Lifecycle
+from services.runtime.logs import get_logger
+from services.runtime.ops import OpsServer
+from services.runtime.settings import SettingsError
+from services.runtime.tls import server_context
+from services.wire.rpc import register_load_exchange
+
+
+class EdgeService:
+    """All parts of one edge in one loop. Made inside a running loop; nothing is bound before `start`."""
+
+    def __init__(self, settings: EdgeSettings, plan: Plan, plan_dir: Path) -> None:
+        self._settings = settings
+        self._plan = plan
+        self.place = _own_edge(plan, settings.id)
+        self.registry = CollectorRegistry()
+        self._log = get_logger("edge")
+        region = self.place.region
+        limits, timeouts = settings.limits, settings.timeouts
+
+        encoder = PromptEncoder.load(plan.model.tokenizer, plan.model.chat_template, plan_dir)
+        layout = layout_fields(plan, encoder.digest)
+        epoch = new_epoch()
+        self._handshake = Handshake(settings.id, epoch, PROTOCOL_VERSION, plan.plan_version, layout)
+        self._dialer = Dialer(settings.connect_via, settings.tls)
+
+        queries = query_plan(plan)
+        view = IndexView(index_shape(plan))
+        lookup = LookupUnit(view, queries, WorkerMap.of_plan(plan), plan.region_index(region))
+        self.role = EdgeRole(plan, settings.id, lookup, epoch=epoch, policy=settings.policy)
+        self.followers = tuple(IndexFollower(shard, view, self._handshake) for shard in range(plan.shards))
+        self.readiness = Readiness(self.followers, now_us)
+        self.metrics = EdgeMetrics(self.registry)
+
+        self._workers = Upstream.to_workers(timeouts, limits.concurrent_requests * 2)
+        self._peers = Upstream.to_peers(timeouts, limits.concurrent_requests, settings.tls)
+        hops = Hops(plan, self._dialer, self._workers, self._peers, region, settings.peer_key)
+        forwarder = Forwarder(limits, timeouts)
+        flights = itertools.count(1)
+        callers = Callers(settings, plan)
+        reader = PromptReader(encoder, plan, queries.rungs)
+        dispatcher = Dispatcher(
+            settings,
+            plan,
+            region,
+            self.role,
+            self.readiness,
+            hops,
+            PeerEdges(plan, region, round(timeouts.suspect_s * 1e6)),
+            forwarder,
+            ReuseReader(),
+            self.metrics,
+            flights,
+        )
+        model = plan.model.id
+        self.gateway = Gateway(settings, model, callers, self.readiness, reader, dispatcher, self.metrics)
+        explainer = Explainer(limits, model, queries, self.role, reader, self.readiness)
+        control = control_app(model, callers, self.readiness, explainer, self.state)
+        self.peer = PeerListener(settings, plan, region, self.role, hops, forwarder, self.metrics, flights)
+        self._loads = LoadService(plan, layout, self.role, self.metrics)
+        self.registry.register(
+            EdgeGauges(
+                plan, self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us
+            )
+        )
+
+        tls = server_context(settings.tls) if settings.tls is not None else None
+        public = PublicListener(self.gateway, control, limits)
+        self.public_server = HttpServer(public, settings.listen or self.place.address)
+        self.peer_server = HttpServer(self.peer, settings.peer_listen or self.place.peer_address, tls=tls)
+        self.ops = OpsServer(settings.ops_address, self.readiness.health, self.registry)
+
+    def state(self) -> dict[str, Any]:
+        """What `/v1/kvcompass/state` shows."""
+        return {
+            **self.role.state(now_us()),
+            "fleet": self._plan.fleet,
+            "plan_version": self._plan.plan_version,
+            "readiness": self.readiness.public(),
+            "shards": self.readiness.shards(),
+            "requests_in_progress": self.gateway.in_progress,
+            "peer_requests_in_progress": self.peer.in_progress,
+        }
+
+    async def run(self, lifecycle: Lifecycle) -> None:
+        """Serves until the lifecycle stops, then drains. Errors: SettingsError."""
+        settings = self._settings
+        grpc_server, _ = await serve_grpc(
+            lambda server: register_load_exchange(server, self._loads),
+            settings.grpc_listen or self.place.grpc_address,
+            settings.tls,
+        )
+        try:
+            await self.ops.start()
+            await self.peer_server.start()
+            await self.public_server.start()
+            self._start_background(lifecycle)
+            self._log.info("serving", **self._mode())
+            await asyncio.to_thread(warm)
+            self.readiness.warm = True
+            await lifecycle.stopping.wait()
+            await self._drain()
+        finally:
+            await grpc_server.stop(grace=0.5)
+            await self._workers.close()
+            await self._peers.close()
+            await self.ops.stop()
+
+    def _start_background(self, lifecycle: Lifecycle) -> None:
+        for follower, unit in zip(
+            self.followers, sorted(self._plan.units, key=lambda unit: unit.shard), strict=True
+        ):
+            feed = follow(
+                unit.shard,
+                unit.address,
+                follower,
+                self._dialer,
+                lambda: None,
+                lifecycle.stopping,
+                jitter=random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
+            )
+            lifecycle.background(feed, f"shard {unit.shard}")
+        broadcaster = LoadBroadcaster(
+            self._plan, self.place.region, self.role, self._handshake, self._dialer, self.metrics
+        )
+        lifecycle.background(broadcaster.run(), "broadcaster")
+
+    def _mode(self) -> Mapping[str, Any]:
+        """The effective mode, for the first line of the log."""
+        return {
+            "region": self.place.region,
+            "policy": self._settings.policy,
+            "lab_mode": self._settings.lab_mode,
+            "tls": self._settings.tls is not None,
+            "plan_version": self._plan.plan_version,
+            "public_port": self.public_server.port,
+            "peer_port": self.peer_server.port,
+            "ops_port": self.ops.port,
+        }
+
+    async def _drain(self) -> None:
+        timeouts = self._settings.timeouts
+        self.readiness.draining = True
+        self._log.info("draining", in_progress=self.gateway.in_progress)
+        await asyncio.sleep(timeouts.unready_s)
+        await asyncio.gather(
+            self.public_server.stop(timeouts.drain_s), self.peer_server.stop(timeouts.drain_s)
+        )
+
+
+def _own_edge(plan: Plan, edge_id: str) -> Edge:
+    for edge in plan.edges:
+        if edge.id == edge_id:
+            return edge
+    known = ", ".join(edge.id for edge in plan.edges)
+    raise SettingsError(f"the plan has no edge {edge_id!r}; it has {known}", field="id")

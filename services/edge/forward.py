@@ -1,0 +1,133 @@
+"""One attempt: a request to one upstream, and its answer to the client. Knows transport, not policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from multidict import CIMultiDictProxy
+from yarl import URL
+
+from services.edge.event_stream import EventStream
+from services.edge.exchange import OWN_PREFIX, Exchange, Header
+from services.edge.results import Broke, Refused, Result, Served
+from services.edge.settings import Limits, Timeouts
+from services.edge.upstream import Trouble, Upstream, UpstreamAnswer, UpstreamError
+
+RETRIED_STATUSES = frozenset({502, 503, 504})
+"""They say "not here, not now". A 500 may be the request's own fault: it is passed on, not spread."""
+_DEFAULT_RETRY_AFTER_S = 1.0
+_DROPPED = frozenset(
+    (
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "content-length", "date", "server", "set-cookie", "x-request-id"),
+    )
+)
+"""Headers of one connection, or of another server's identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Where an attempt goes: a worker of the own region, or the peer edge of another."""
+
+    url: URL
+    headers: Mapping[str, str]
+    pool: Upstream
+    peer: str = ""
+    """Id of the peer edge; empty for a worker."""
+
+
+class Forwarder:
+    """Carries out attempts."""
+
+    def __init__(self, limits: Limits, timeouts: Timeouts) -> None:
+        self._limits = limits
+        self._timeouts = timeouts
+
+    async def attempt(
+        self,
+        exchange: Exchange,
+        hop: Hop,
+        body: bytes,
+        *,
+        stream: bool,
+        strip_usage: bool,
+        on_headers: Callable[[UpstreamAnswer], None],
+        first_byte: Callable[[UpstreamAnswer], list[Header]],
+    ) -> Result:
+        """Sends `body` along `hop`.
+
+        `on_headers` is called once the upstream's status and headers are known; `first_byte` once, just
+        before the answer starts, and returns headers to add to it.
+        """
+        first_s = self._timeouts.first_byte_s if stream else self._timeouts.total_s
+        try:
+            answer = await hop.pool.post(hop.url, hop.headers, body, first_s)
+            async with answer:
+                on_headers(answer)
+                if answer.status in RETRIED_STATUSES:
+                    return Refused(answer.status, _seconds(answer.headers.get("retry-after")))
+                if answer.status == 200 and answer.content_type == "text/event-stream":
+                    return await self._stream(exchange, answer, strip_usage, first_s, first_byte)
+                return await self._whole(exchange, answer, first_s, first_byte)
+        except UpstreamError as error:
+            return Broke(error.trouble, begun=exchange.started)
+
+    async def _stream(
+        self,
+        exchange: Exchange,
+        answer: UpstreamAnswer,
+        strip_usage: bool,
+        first_s: float,
+        first_byte: Callable[[UpstreamAnswer], list[Header]],
+    ) -> Served:
+        events = EventStream(strip_usage=strip_usage)
+        async for piece in answer.pieces(first_s):
+            out = events.feed(piece)
+            if not out:
+                continue
+            if not exchange.started:
+                await exchange.start(answer.status, passed_headers(answer.headers) + first_byte(answer))
+            await exchange.send(out)
+        if not exchange.started:
+            raise UpstreamError(Trouble.BROKEN, "a stream without events")
+        await exchange.end(events.close())
+        return Served(answer.status, events.usage)
+
+    async def _whole(
+        self,
+        exchange: Exchange,
+        answer: UpstreamAnswer,
+        first_s: float,
+        first_byte: Callable[[UpstreamAnswer], list[Header]],
+    ) -> Served:
+        body = await answer.read(first_s, self._limits.answer_bytes)
+        headers = passed_headers(answer.headers) + first_byte(answer)
+        await exchange.answer(answer.status, headers, body)
+        return Served(answer.status, _usage(body) if answer.status == 200 else None)
+
+
+def passed_headers(headers: CIMultiDictProxy[str]) -> list[Header]:
+    """An upstream's headers that belong to the client."""
+    own = OWN_PREFIX.decode()
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        for name, value in headers.items()
+        if name.lower() not in _DROPPED and not name.lower().startswith(own)
+    ]
+
+
+def _usage(body: bytes) -> dict[str, Any] | None:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    usage = parsed.get("usage") if isinstance(parsed, dict) else None
+    return usage if isinstance(usage, dict) else None
+
+
+def _seconds(retry_after: str | None) -> float:
+    try:
+        return min(60.0, max(0.0, float(retry_after or _DEFAULT_RETRY_AFTER_S)))
+    except ValueError:
+        return _DEFAULT_RETRY_AFTER_S

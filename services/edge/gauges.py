@@ -1,0 +1,110 @@
+"""Gauges read from the edge's state at the moment of a scrape: no copies that could disagree with it."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kvcompass.plan.model import Plan
+from kvcompass.roles.edge import EdgeRole
+from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason
+from services.edge.readiness import Readiness
+
+_PREFIX = "kvcompass_edge_"
+
+
+class EdgeGauges(Collector):
+    """`kvcompass_edge_*` gauges: views by shard, workers by id."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        role: EdgeRole,
+        followers: tuple[IndexFollower, ...],
+        readiness: Readiness,
+        in_progress: Callable[[], int],
+        now_us: Callable[[], int],
+    ) -> None:
+        self._workers = [(i, worker.id, worker.region) for i, worker in enumerate(plan.workers)]
+        self._role = role
+        self._followers = followers
+        self._readiness = readiness
+        self._in_progress = in_progress
+        self._now_us = now_us
+
+    def describe(self) -> Iterator[Metric]:
+        """Names without values: registering must not read the state."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """Everything, now."""
+        yield GaugeMetricFamily(
+            _PREFIX + "ready", "1 when balancers may send requests.", float(self._readiness.ready)
+        )
+        yield GaugeMetricFamily(
+            _PREFIX + "requests_in_progress", "On the public listener.", self._in_progress()
+        )
+        yield from self._views()
+        yield from self._fleet()
+
+    def _views(self) -> Iterator[Metric]:
+        now = self._now_us()
+        state = GaugeMetricFamily(
+            _PREFIX + "view_state", "1 for the state each shard's view is in.", labels=("shard", "state")
+        )
+        age = GaugeMetricFamily(
+            _PREFIX + "view_age_seconds",
+            "Since the unit last confirmed or changed the view.",
+            labels=("shard",),
+        )
+        snapshots = CounterMetricFamily(_PREFIX + "view_snapshots", "Snapshots loaded.", labels=("shard",))
+        groups = CounterMetricFamily(_PREFIX + "view_patch_groups", "Groups applied.", labels=("shard",))
+        old = CounterMetricFamily(
+            _PREFIX + "view_old_groups", "Refused by the sequence guard.", labels=("shard",)
+        )
+        mismatches = CounterMetricFamily(
+            _PREFIX + "view_digest_mismatches", "A view differed from its table.", labels=("shard",)
+        )
+        resubscriptions = CounterMetricFamily(
+            _PREFIX + "view_resubscriptions", "Streams given up, by reason.", labels=("shard", "reason")
+        )
+        for follower in self._followers:
+            shard = str(follower.shard)
+            current = follower.state(now)
+            for each in FollowerState:
+                state.add_metric((shard, each.value), float(each is current))
+            age_us = follower.age_us(now)
+            if age_us is not None:
+                age.add_metric((shard,), age_us / 1e6)
+            counters = follower.counters
+            snapshots.add_metric((shard,), counters.snapshots)
+            groups.add_metric((shard,), counters.groups)
+            old.add_metric((shard,), counters.old_groups)
+            mismatches.add_metric((shard,), counters.digest_mismatches)
+            for reason in ResubscribeReason:
+                resubscriptions.add_metric((shard, reason.value), counters.resubscriptions[reason])
+        yield from (state, age, snapshots, groups, old, mismatches, resubscriptions)
+
+    def _fleet(self) -> Iterator[Metric]:
+        now = self._now_us()
+        fleet = self._role.fleet
+        fleet.refresh(now)
+        labels = ("worker", "region")
+        queue = GaugeMetricFamily(_PREFIX + "worker_queue_ms", "Estimated queueing delay.", labels=labels)
+        age = GaugeMetricFamily(_PREFIX + "worker_load_age_ms", "Of the last load report.", labels=labels)
+        belief = GaugeMetricFamily(
+            _PREFIX + "worker_belief", "Share of claims that is reused.", labels=labels
+        )
+        flights = GaugeMetricFamily(_PREFIX + "worker_in_flight_requests", "Of this edge.", labels=labels)
+        standing = GaugeMetricFamily(
+            _PREFIX + "worker_standing", "0 known, 1 unknown, 2 suspected, 3 out.", labels=labels
+        )
+        for i, worker, region in self._workers:
+            queue.add_metric((worker, region), float(fleet.queue_ms[i]))
+            age_ms = fleet.age_ms(i, now)
+            if age_ms is not None:
+                age.add_metric((worker, region), age_ms)
+            belief.add_metric((worker, region), float(fleet.beliefs.values[i]))
+            flights.add_metric((worker, region), float(fleet.in_flight.requests[i]))
+            standing.add_metric((worker, region), float(fleet.standing[i]))
+        yield from (queue, age, belief, flights, standing)

@@ -1,0 +1,181 @@
+"""Load in and out: agents and peer edges report to this edge, it broadcasts its region's queue vector."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from kvcompass.errors import ProtocolError
+from kvcompass.fleet.load import RegionLoad
+from kvcompass.plan.model import Plan
+from kvcompass.roles.edge import EdgeRole
+from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    AgentLoad,
+    Handshake,
+    LoadReply,
+    Refusal,
+    RegionBroadcast,
+)
+from services.edge.metrics import EdgeMetrics
+from services.runtime.epoch import now_us
+from services.runtime.grpc_transport import Dialer
+from services.runtime.logs import get_logger
+from services.wire.rpc import Context, exchange_load, read
+
+_REPLY_S = 5.0
+"""For the answer to a handshake."""
+_WRITE_S = 2.0
+"""For one message to be taken by the transport."""
+_RECONNECT_S = 0.5
+_REFUSED_S = 5.0
+"""A refusal lasts until somebody changes a plan."""
+
+
+class LoadService:
+    """The server's side; `services.wire.rpc.LoadExchange`."""
+
+    def __init__(self, plan: Plan, layout: Mapping[str, str], role: EdgeRole, metrics: EdgeMetrics) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._role = role
+        self._metrics = metrics
+        self._log = get_logger("load")
+
+    async def report_load(
+        self, messages: AsyncIterator[AgentLoad], context: Context
+    ) -> AsyncIterator[LoadReply]:
+        """One stream a worker. The first message is answered; the others need no answer."""
+        welcomed = False
+        async for message in messages:
+            if not welcomed:
+                refusal = self._refusal(message.handshake)
+                if refusal is not None:
+                    yield refusal
+                    return
+                welcomed = True
+                yield Acknowledgement(message.sequence)
+            verdict = self._role.on_worker_load(message, now_us())
+            self._metrics.loads.labels("agent", verdict.value).inc()
+
+    async def exchange_load(
+        self, messages: AsyncIterator[RegionBroadcast], context: Context
+    ) -> AsyncIterator[LoadReply]:
+        """One stream an edge of another region."""
+        welcomed = False
+        async for message in messages:
+            if not welcomed:
+                refusal = self._refusal(message.handshake)
+                if refusal is not None:
+                    yield refusal
+                    return
+                welcomed = True
+                yield Acknowledgement(message.load.sequence)
+            verdict = self._role.on_region_load(message.load, now_us())
+            self._metrics.loads.labels("broadcast", verdict.value).inc()
+
+    def _refusal(self, handshake: Handshake | None) -> Refusal | None:
+        if handshake is None:
+            return Refusal("handshake", "the first message of a stream must carry the handshake")
+        refusal = check_handshake(handshake, self._layout, self._plan.plan_version)
+        if refusal is not None:
+            self._log.error(
+                "refused", peer=handshake.component_id, field=refusal.field, message=refusal.message
+            )
+        return refusal
+
+
+@dataclass(slots=True)
+class _Mailbox:
+    """The newest vector for one peer: an older one that was not sent yet is worth nothing."""
+
+    load: RegionLoad | None = None
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, load: RegionLoad) -> bool:
+        """False when it replaced one that was not sent."""
+        sent = self.load is None
+        self.load = load
+        self.filled.set()
+        return sent
+
+    async def take(self) -> RegionLoad:
+        await self.filled.wait()
+        self.filled.clear()
+        load, self.load = self.load, None
+        assert load is not None
+        return load
+
+
+class LoadBroadcaster:
+    """The client's side: one stream to each edge of another region."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        region: str,
+        role: EdgeRole,
+        handshake: Handshake,
+        dialer: Dialer,
+        metrics: EdgeMetrics,
+    ) -> None:
+        self._peers = {edge.id: edge.grpc_address for edge in plan.edges if edge.region != region}
+        self._mailboxes = {edge_id: _Mailbox() for edge_id in self._peers}
+        self._role = role
+        self._handshake = handshake
+        self._dialer = dialer
+        self._metrics = metrics
+        self._log = get_logger("broadcast")
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for edge_id in self._peers:
+                group.create_task(self._follow(edge_id), name=f"broadcast to {edge_id}")
+            group.create_task(self._tick(), name="broadcast clock")
+
+    async def _tick(self) -> None:
+        while (due_us := self._role.broadcasts.next_us) is not None:
+            await asyncio.sleep(max(0.001, (due_us - now_us()) / 1e6))
+            due = self._role.broadcasts_due(now_us())
+            if not due:
+                continue
+            load = self._role.region_load(now_us())
+            for edge_id in due:
+                use = "sent" if self._mailboxes[edge_id].put(load) else "superseded"
+                self._metrics.loads.labels("own", use).inc()
+
+    async def _follow(self, edge_id: str) -> None:
+        while True:
+            pause_s = _RECONNECT_S
+            async with self._dialer.channel(self._peers[edge_id]) as channel:
+                try:
+                    refusal = await self._stream(channel, self._mailboxes[edge_id])
+                    self._log.error("refused", peer=edge_id, field=refusal.field, message=refusal.message)
+                    pause_s = _REFUSED_S
+                except (
+                    grpc.aio.AioRpcError,
+                    asyncio.InvalidStateError,
+                    ProtocolError,
+                    TimeoutError,
+                ) as error:
+                    self._log.info("stream lost", peer=edge_id, error=type(error).__name__)
+            await asyncio.sleep(pause_s)
+
+    async def _stream(self, channel: grpc.aio.Channel, mailbox: _Mailbox) -> Refusal:
+        """Sends what the mailbox gets. Returns when the peer refuses; raises when the stream breaks."""
+        call = exchange_load(channel)()
+        try:
+            async with asyncio.timeout(_REPLY_S):
+                await call.write(RegionBroadcast(self._handshake, await mailbox.take()))
+                reply = await read(call)
+            if isinstance(reply, Refusal):
+                return reply
+            while True:
+                load = await mailbox.take()
+                async with asyncio.timeout(_WRITE_S):
+                    await call.write(RegionBroadcast(None, load))
+        finally:
+            call.cancel()

@@ -1,0 +1,96 @@
+"""Whether this edge may be sent requests, and why not."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
+from services.runtime.ops import Health
+
+
+class Readiness:
+    """Ready once kernels are compiled and every shard was loaded; not any more once it drains.
+
+    A shard that grows stale later does not make it unready: it answers on, and counts its decisions blind.
+    """
+
+    def __init__(self, followers: Sequence[IndexFollower], now_us: Callable[[], int]) -> None:
+        self._followers = followers
+        self._now_us = now_us
+        self.warm = False
+        """Kernels are compiled."""
+        self.draining = False
+
+    @property
+    def can_route(self) -> bool:
+        """A request can be decided on, though perhaps blindly."""
+        return self.warm
+
+    @property
+    def ready(self) -> bool:
+        """Balancers may send requests."""
+        return not self.reasons()
+
+    @property
+    def blind(self) -> bool:
+        """Some shard cannot be read in full or in time."""
+        now = self._now_us()
+        unread = (FollowerState.ABSENT, FollowerState.STALE)
+        return any(follower.state(now) in unread for follower in self._followers)
+
+    def reasons(self) -> list[str]:
+        """Why it is not ready; empty when it is."""
+        reasons = []
+        if self.draining:
+            reasons.append("draining")
+        if not self.warm:
+            reasons.append("kernels are being compiled")
+        now = self._now_us()
+        for follower in self._followers:
+            if follower.state(now) is FollowerState.ABSENT:
+                refusal = follower.refusal
+                why = f": its unit refuses, {refusal.field}: {refusal.message}" if refusal else ""
+                reasons.append(f"shard {follower.shard} is not loaded{why}")
+        return reasons
+
+    def not_exact(self) -> dict[str, str]:
+        """State of every shard whose view is not known to be equal to its unit's table."""
+        now = self._now_us()
+        states = {str(follower.shard): follower.state(now) for follower in self._followers}
+        return {shard: state.value for shard, state in states.items() if state is not FollowerState.EXACT}
+
+    def shards(self) -> list[dict[str, Any]]:
+        """Every shard's view, for operators."""
+        now = self._now_us()
+        return [
+            {
+                "shard": follower.shard,
+                "state": follower.state(now).value,
+                "age_ms": None if (age := follower.age_us(now)) is None else age / 1_000,
+                "unit_epoch": follower.unit_epoch,
+                "applied_sequence": follower.applied_sequence,
+                "snapshots": follower.counters.snapshots,
+                "groups": follower.counters.groups,
+                "digest_mismatches": follower.counters.digest_mismatches,
+                "resubscriptions": {
+                    reason.value: count for reason, count in follower.counters.resubscriptions.items()
+                },
+            }
+            for follower in self._followers
+        ]
+
+    def public(self) -> dict[str, Any]:
+        """What anybody may know."""
+        reasons = self.reasons()
+        return {"ready": not reasons, "state": self._state(reasons), "reasons": reasons}
+
+    def health(self) -> Health:
+        """What operators may know."""
+        reasons = self.reasons()
+        return Health(not reasons, self._state(reasons), reasons, {"shards": self.shards()})
+
+    def _state(self, reasons: list[str]) -> str:
+        if self.draining:
+            return "draining"
+        if reasons:
+            return "starting"
+        return "degraded" if self.not_exact() else "ready"

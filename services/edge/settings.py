@@ -1,0 +1,85 @@
+"""Settings of an edge. Times are seconds unless the name says otherwise; every default says why."""
+
+from typing import Literal
+
+import msgspec
+
+from services.runtime.settings import CommonSettings, SettingsError
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one request may take, and how many there may be."""
+
+    body_bytes: int = 8 << 20
+    """Largest request body; a longer one gets 413. A 128K-token prompt is about 0.6 MB of JSON."""
+    header_bytes: int = 32 << 10
+    """Largest sum of header names and values; more gets 431."""
+    answer_bytes: int = 32 << 20
+    """Largest answer held in memory: those that are not streamed."""
+    concurrent_requests: int = 2_048
+    """Requests in progress on the public listener; one more gets 503 with Retry-After."""
+    attempts: int = 3
+    """Workers tried for one request, all before its first byte."""
+
+
+class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of every wait, in seconds."""
+
+    connect_s: float = 2.0
+    """To a worker or peer edge: six 300 ms round trips."""
+    first_byte_s: float = 120.0
+    """From request to first byte: a queue and the prefill of a long prompt. Answers that are not streamed
+    come whole, so for them `total_s` counts instead."""
+    idle_s: float = 60.0
+    """Between two pieces of a started answer."""
+    total_s: float = 900.0
+    """A whole request, all attempts included."""
+    drain_s: float = 20.0
+    """After SIGTERM, for requests in progress."""
+    unready_s: float = 0.5
+    """After SIGTERM, between saying not ready and closing the listeners, for balancers to notice."""
+    suspect_s: float = 2.0
+    """A peer edge that could not be reached is avoided for so long. (Workers: the plan's lease.)"""
+
+
+class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One TOML file a process. Addresses are those of the plan's `[[edge]]` unless overridden here."""
+
+    id: str
+    """This edge's id in the plan."""
+    peer_key: str
+    """Shared by the fleet's edges: bearer key of the listener between regions. At least 16 characters."""
+    policy: Literal["kvcompass", "regional", "round_robin"] = "kvcompass"
+    """`regional` sees only its own region's workers, `round_robin` no caches: both are there to compare."""
+    lab_mode: bool = False
+    """Anonymous callers belong to group `default` and see what an admin sees. Never in production."""
+    api_keys: dict[str, str] = msgspec.field(default_factory=dict)
+    """Hex SHA-256 of an API key -> sharing group of its holder."""
+    admin_keys: list[str] = msgspec.field(default_factory=list)
+    """Hex SHA-256 of keys that may ask `/v1/kvcompass/*` and see `x-kvcompass-*` headers."""
+    listen: str = ""
+    """host:port to bind instead of the plan's `address` (behind a proxy, or all interfaces)."""
+    peer_listen: str = ""
+    """The same for `peer_address`."""
+    grpc_listen: str = ""
+    """The same for `grpc_address`."""
+    random_seed: int = 0
+    """Of the jitter between reconnections."""
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+
+
+def check_settings(settings: EdgeSettings) -> None:
+    """Errors: SettingsError for what the types cannot say."""
+    if len(settings.peer_key) < 16:
+        raise SettingsError("peer_key needs at least 16 characters", field="peer_key")
+    if not settings.lab_mode and not settings.api_keys:
+        raise SettingsError(
+            "no API key is known and lab_mode is off, so nobody could call: add api_keys", field="api_keys"
+        )
+    for name in Limits.__struct_fields__:
+        if getattr(settings.limits, name) < 1:
+            raise SettingsError(f"limits.{name} must be at least 1", field=f"limits.{name}")
+    for name in Timeouts.__struct_fields__:
+        if getattr(settings.timeouts, name) < 0:
+            raise SettingsError(f"timeouts.{name} must not be negative", field=f"timeouts.{name}")

@@ -1,0 +1,134 @@
+"""What the edge reads of a body, what it changes, and how it says no."""
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.edge.errors import ApiError
+from services.edge.request_body import Endpoint, guess_endpoint, parse_request
+
+MODEL = "m"
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner),
+    max_leaves=5,
+)
+
+
+def chat(**fields: object) -> bytes:
+    return orjson.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}], **fields})
+
+
+def fault(endpoint: Endpoint, body: bytes) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse_request(endpoint, body, MODEL)
+    return caught.value
+
+
+def test_a_body_that_needs_nothing_is_forwarded_as_it_came():
+    odd = b'  {"model" : "m", "messages":[], "unknown": 1.0e2, "big": 123456789012345678}\n'
+    request = parse_request(Endpoint.CHAT, odd, MODEL)
+    assert request.body is odd
+    assert not request.strip_usage
+
+
+def test_a_stream_that_asks_for_usage_keeps_it():
+    body = chat(stream=True, stream_options={"include_usage": True})
+    request = parse_request(Endpoint.CHAT, body, MODEL)
+    assert request.body is body
+    assert not request.strip_usage
+
+
+@given(st.dictionaries(st.text(min_size=1), values, max_size=4), st.sampled_from(["", " ", "\n\t "]))
+def test_asking_for_usage_changes_nothing_else(extra: dict[str, object], space: str):
+    fields = {
+        key: value for key, value in extra.items() if key not in ("stream_options", "n", "best_of", "tools")
+    }
+    body = chat(**{**fields, "model": MODEL, "messages": [], "stream": True}) + space.encode()
+    request = parse_request(Endpoint.CHAT, body, MODEL)
+    assert request.strip_usage
+    forwarded = orjson.loads(request.body)
+    assert forwarded.pop("stream_options") == {"include_usage": True}
+    assert forwarded == orjson.loads(body)
+
+
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"chunk": 3}])
+def test_stream_options_without_usage_are_completed(options: dict[str, object] | None):
+    request = parse_request(Endpoint.CHAT, chat(stream=True, stream_options=options), MODEL)
+    assert orjson.loads(request.body)["stream_options"] == {**(options or {}), "include_usage": True}
+    assert request.strip_usage
+
+
+def test_prompts_of_completions():
+    def prompt(value: object):
+        return parse_request(Endpoint.COMPLETIONS, orjson.dumps({"model": MODEL, "prompt": value}), MODEL)
+
+    assert prompt("hi").text == "hi"
+    assert prompt(["hi"]).text == "hi"
+    for ids in ([1, 2, 3], [[1, 2, 3]]):
+        tokens = prompt(ids).tokens
+        assert tokens is not None
+        assert tokens.dtype == np.int32
+        assert tokens.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["a", "b"],
+        [[1], [2]],
+        [],
+        None,
+        3,
+        {},
+        [1, "a"],
+        [1.5],
+        [-1],
+        [2**31],
+        [2**70],
+        [[]],
+        [True],
+        [[1, [2]]],
+    ],
+)
+def test_prompts_that_are_not_one_prompt_name_the_field(value: object):
+    body = b'{"model":"m","prompt":1180591620717411303424}' if value == [2**70] else None
+    error = fault(Endpoint.COMPLETIONS, body or orjson.dumps({"model": MODEL, "prompt": value}))
+    assert error.status == 400
+    assert error.param == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        (b"", 400, None),
+        (b"{", 400, None),
+        (b"[]", 400, None),
+        (b"\xff\xfe", 400, None),
+        (b"{}", 400, "model"),
+        (b'{"model":7}', 400, "model"),
+        (b'{"model":"gpt-4"}', 404, "model"),
+        (b'{"model":"m"}', 400, "messages"),
+        (chat(stream="yes"), 400, "stream"),
+        (chat(stream=True, stream_options=3), 400, "stream_options"),
+    ],
+)
+def test_faulty_bodies(body: bytes, status: int, param: str | None):
+    error = fault(Endpoint.CHAT, body)
+    assert (error.status, error.param) == (status, param)
+    assert set(orjson.loads(error.body())["error"]) == {"message", "type", "param", "code"}
+
+
+def test_what_the_engine_keeps_apart_has_no_keys():
+    assert parse_request(Endpoint.CHAT, chat(), MODEL).keyed
+    assert parse_request(Endpoint.CHAT, chat(cache_salt=None), MODEL).keyed
+    for field in ("cache_salt", "extra_key", "lora_path"):
+        assert not parse_request(Endpoint.CHAT, chat(**{field: "x"}), MODEL).keyed
+
+
+def test_choices_and_endpoint():
+    assert parse_request(Endpoint.CHAT, chat(n=3), MODEL).choices == 3
+    assert guess_endpoint(chat()) is Endpoint.CHAT
+    assert guess_endpoint(b'{"prompt":"x"}') is Endpoint.COMPLETIONS
