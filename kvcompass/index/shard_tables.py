@@ -85,7 +85,7 @@ class ShardTables:
         rebuilt = False
         while True:
             start, end, more, status = edit_keys(
-                *self._tables[table], *self._scratch, keys, tiers, start, table, slot, self._out, 0
+                *self._tables[table], *self._scratch, keys, tiers, start, int(table), int(slot), self._out, 0
             )
             groups += more
             if status == FULL:
@@ -102,7 +102,7 @@ class ShardTables:
     def clear_worker(self, table: int, slot: int) -> Patches:
         """Withdraw a worker everywhere by one scan of its table; one group, also when it held nothing."""
         self._check_worker(table, slot)
-        clear_keys(*self._tables[table], *self._scratch, slot)
+        clear_keys(*self._tables[table], *self._scratch, int(slot))
         group = np.array([4, 1, CLEAR_WORKER | table << 8, slot], "<u4")
         return Patches(group.tobytes(), 1)
 

@@ -4,7 +4,7 @@ Compiled code is cached in a folder named by a digest of the kernel's source fil
 imports and of the flags: numba alone would run a stale build when a callee or a constant in another file
 changes. So kernel files import numpy and other kernel files, and nothing else whose change could matter.
 `KVCOMPASS_KERNEL_CACHE` names the parent folder (default `~/.cache/kvcompass`). `KVCOMPASS_JIT=0` leaves the
-functions as plain Python on numpy arrays, where an index past the end raises.
+functions as plain Python on numpy arrays, where an index out of bounds raises.
 """
 
 import functools
@@ -17,6 +17,8 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import numba
 import numpy as np
+
+from kvcompass.kernels.checked import checked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +67,6 @@ def _interpreted(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         with np.errstate(over="ignore"):
-            return function(*args, **kwargs)
+            return function(*map(checked, args), **kwargs)
 
     return call

@@ -1,0 +1,258 @@
+"""Laws of writer and view against a dict: exact for every present key, whatever was edited, lost or replayed."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcompass.errors import KVCompassError, ProtocolError
+from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
+from kvcompass.kernels.jit import JIT
+from tests.models.index_naive import NaiveTable, split_groups
+
+EXAMPLES = 60 if JIT else 6
+SCALE = 1 if JIT else 20
+"""How many times smaller the seeded runs are when interpreted."""
+
+Edit = tuple[int, int, int]
+"""Key number, slot, tier."""
+edits = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 15), st.integers(0, 2)), max_size=120)
+
+
+def keys_of(count: int, seed: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 1 << 63, count, dtype=np.uint64)
+
+
+def writer_and_view(expected: int, *, tables: int = 1, seed: int = 1) -> tuple[ShardTables, IndexView]:
+    shape = IndexShape(shards=1, tables=tables, value_bits=32, expected_entries=expected)
+    writer, view = ShardTables(shape, 0, random_seed=seed), IndexView(shape)
+    view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
+    return writer, view
+
+
+def edit_one(writer: ShardTables, key: int, slot: int, tier: int) -> Patches:
+    return writer.edit(np.array([key], np.uint64), 0, slot, np.array([tier], np.uint8))
+
+
+def assert_exact(view: IndexView, twin: NaiveTable, table: int = 0) -> None:
+    keys = np.array(list(twin.values), np.uint64)
+    assert view.lookup(keys)[:, table].tolist() == list(twin.values.values())
+
+
+class Follower:
+    """Applies what the writer yields, with a snapshot after a rebuild."""
+
+    def __init__(self, writer: ShardTables, view: IndexView) -> None:
+        self.writer, self.view, self.sequence = writer, view, 0
+
+    def take(self, patches: Patches) -> None:
+        self.sequence += patches.groups
+        if patches.rebuilt:
+            self.view.load_snapshot(0, self.writer.snapshot(), self.sequence, self.writer.digest())
+            return
+        result = self.view.apply(0, self.sequence - patches.groups + 1, patches.groups, patches.payload)
+        assert (result.applied, result.refused_old, result.gap) == (patches.groups, 0, False)
+        assert self.view.applied_sequence(0) == self.sequence
+        assert self.view.digest(0) == self.writer.digest()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(expected=st.integers(1, 200), batches=st.lists(st.tuples(st.integers(0, 15), edits), max_size=6))
+def test_view_is_exact_between_any_two_groups(expected: int, batches: list[tuple[int, list[Edit]]]) -> None:
+    keys = keys_of(301)
+    writer, view = writer_and_view(expected)
+    twin, sequence = NaiveTable(), 0
+    for slot, batch in batches:
+        at = np.array([keys[number] for number, _, _ in batch], np.uint64)
+        tiers = np.array([tier for _, _, tier in batch], np.uint8)
+        patches = writer.edit(at, 0, slot, tiers)
+        effective = [(int(k), int(t)) for k, t in zip(at, tiers, strict=True)]
+        if patches.rebuilt:
+            for key, tier in effective:
+                twin.set(key, slot, tier)
+            sequence += patches.groups
+            view.load_snapshot(0, writer.snapshot(), sequence, writer.digest())
+            assert_exact(view, twin)
+            continue
+        groups = split_groups(patches.payload)
+        assert len(groups) == patches.groups
+        for key, tier in effective:
+            if twin.set(key, slot, tier):
+                sequence += 1
+                assert view.apply(0, sequence, 1, groups.pop(0)).applied == 1
+            assert_exact(view, twin)
+        assert not groups
+        assert view.digest(0) == writer.digest()
+        assert writer.entries == len(twin.values)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(expected=st.integers(1, 200), batch=edits, cleared=st.integers(0, 15))
+def test_clearing_a_worker_is_withdrawing_all_its_keys(
+    expected: int, batch: list[Edit], cleared: int
+) -> None:
+    keys = keys_of(301)
+    writer, view = writer_and_view(expected)
+    follower, twin = Follower(writer, view), NaiveTable()
+    for number, slot, tier in batch:
+        follower.take(edit_one(writer, keys[number], slot, tier))
+        twin.set(int(keys[number]), slot, tier)
+    follower.take(writer.clear_worker(0, cleared))
+    twin.clear(cleared)
+    assert_exact(view, twin)
+    assert writer.entries == len(twin.values)
+    assert writer.holdings(0, cleared)[0].size == 0
+    gone = np.array([k for k in keys.tolist() if k not in twin.values], np.uint64)
+    assert not (view.lookup(gone)[:, 0] >> np.uint64(2 * cleared) & np.uint64(3)).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_churn_across_tables(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = keys_of(3000 // SCALE, seed)
+    writer, view = writer_and_view(800 // SCALE, tables=3, seed=seed)
+    follower, twins = Follower(writer, view), [NaiveTable() for _ in range(3)]
+    for step in range(120 // min(SCALE, 4)):
+        count = int(rng.integers(0, 120 // min(SCALE, 6)))
+        table, slot = int(rng.integers(0, 3)), int(rng.integers(0, 16))
+        batch, tiers = rng.choice(keys, count), rng.integers(0, 3, count).astype(np.uint8)
+        follower.take(writer.edit(batch, table, slot, tiers))
+        for key, tier in zip(batch.tolist(), tiers.tolist(), strict=True):
+            twins[table].set(key, slot, tier)
+        if step % 17 == 3:
+            follower.take(writer.clear_worker(table, slot))
+            twins[table].clear(slot)
+        for number, twin in enumerate(twins):
+            assert_exact(view, twin, number)
+    assert writer.entries == sum(len(twin.values) for twin in twins)
+    for number, twin in enumerate(twins):
+        for slot in range(16):
+            held, tiers = writer.holdings(number, slot)
+            assert dict(zip(held.tolist(), tiers.tolist(), strict=True)) == twin.holdings(slot)
+
+
+@pytest.mark.parametrize("expected", [1, 2, 5, 11, 12, 13, 47, 100, 200])
+def test_small_tables_turn_over_without_growing_much(expected: int) -> None:
+    writer, view = writer_and_view(expected, seed=expected)
+    follower, twin = Follower(writer, view), NaiveTable()
+    keys = keys_of(expected * (1 + 20 // min(SCALE, 5)), expected)
+    for number, key in enumerate(keys.tolist()):
+        follower.take(edit_one(writer, key, 3, 1))
+        twin.set(key, 3, 1)
+        if number >= expected:
+            old = int(keys[number - expected])
+            follower.take(edit_one(writer, old, 3, 0))
+            twin.set(old, 3, 0)
+        assert_exact(view, twin)
+    assert writer.entries == len(twin.values) == expected
+    assert writer.slots <= 8 * max(12, expected)
+
+
+def test_keys_of_one_shard_and_counted_keys_fill_a_table() -> None:
+    """Neither the top bits that choose a shard nor regular keys may crowd buckets or nodes."""
+    count = 20_000 // SCALE
+    for keys in (np.arange(count, dtype=np.uint64), keys_of(count) >> np.uint64(9) | np.uint64(5 << 54)):
+        writer, view = writer_and_view(count)
+        assert not writer.edit(keys, 0, 0, np.ones(count, np.uint8)).rebuilt
+        assert writer.entries == count
+        view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
+        assert (view.lookup(keys) == 1).all()
+
+
+def test_a_full_table_grows_and_counts() -> None:
+    writer, view = writer_and_view(40)
+    keys = keys_of(600)
+    patches = writer.edit(keys, 0, 2, np.full(600, 2, np.uint8))
+    assert patches.rebuilt and patches.payload == b"" and patches.groups == 1
+    assert writer.rebuilds >= 3
+    view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
+    assert (view.lookup(keys) == 2 << 4).all()
+    assert not writer.edit(keys[:1], 0, 2, np.zeros(1, np.uint8)).rebuilt
+
+
+def test_never_inserted_keys_seldom_hit() -> None:
+    count = 20_000 // SCALE
+    writer, view = writer_and_view(count)
+    writer.edit(keys_of(count), 0, 0, np.ones(count, np.uint8))
+    view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
+    strangers = keys_of(5 * count, seed=77)
+    assert np.count_nonzero(view.lookup(strangers)) <= 0.006 * strangers.size + 5
+
+
+def test_what_is_already_so_yields_no_group() -> None:
+    writer, _ = writer_and_view(50)
+    keys, tiers = keys_of(30), np.tile(np.array([1, 2], np.uint8), 15)
+    first = writer.edit(keys, 0, 1, tiers)
+    assert first.groups == 30
+    digest = writer.digest()
+    assert writer.edit(keys, 0, 1, tiers).groups == 0
+    assert writer.edit(keys_of(9, seed=8), 0, 1, np.zeros(9, np.uint8)).groups == 0
+    assert writer.digest() == digest
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_lost_repeated_and_late_runs_converge(seed: int) -> None:
+    """Runs delivered in any order, some twice, some never; a gap is answered by a replay from what is applied."""
+    rng = random.Random(seed)
+    keys = keys_of(150, seed)
+    writer, view = writer_and_view(400, seed=seed)
+    twin, log = NaiveTable(), []
+    for _ in range(40):
+        number, slot, tier = rng.randrange(150), rng.randrange(16), rng.randrange(3)
+        patches = edit_one(writer, keys[number], slot, tier)
+        twin.set(int(keys[number]), slot, tier)
+        log += split_groups(patches.payload)
+        assert not patches.rebuilt
+    runs = []
+    for _ in range(30):
+        first = rng.randrange(len(log))
+        runs.append((first, rng.randrange(first, len(log)) + 1))
+    for first, end in runs:
+        before, digest = view.applied_sequence(0), view.digest(0)
+        result = view.apply(0, first + 1, end - first, b"".join(log[first:end]))
+        assert result.gap == (first > before)
+        assert result.applied == (0 if result.gap else max(0, end - before))
+        assert result.refused_old == (0 if result.gap else min(end, before) - first)
+        if not result.applied:
+            assert (view.applied_sequence(0), view.digest(0)) == (before, digest)
+    at = view.applied_sequence(0)
+    view.apply(0, at + 1, len(log) - at, b"".join(log[at:]))
+    assert view.digest(0) == writer.digest()
+    assert_exact(view, twin)
+
+
+def test_snapshot_round_trip_at_several_sizes() -> None:
+    for expected in (1, 60, 4000 // SCALE):
+        writer, view = writer_and_view(expected, tables=2)
+        keys = keys_of(expected, expected)
+        writer.edit(keys, 1, 5, np.ones(expected, np.uint8))
+        shape = IndexShape(shards=3, tables=2, value_bits=32, expected_entries=9)
+        view = IndexView(shape)
+        for shard in (2, 0):
+            view.load_snapshot(shard, writer.snapshot(), 7, writer.digest())
+            assert view.digest(shard) == writer.digest()
+            assert view.applied_sequence(shard) == 7
+        assert view.present.tolist() == [True, False, True]
+        values = view.lookup(keys)
+        shards = (keys >> np.uint64(31)) * np.uint64(3) >> np.uint64(32)
+        assert (values[:, 0] == 0).all()
+        assert (values[:, 1] == np.where(shards == 1, 0, 1 << 10)).all()
+
+
+def test_reading_arrays_and_refusals() -> None:
+    writer, _ = writer_and_view(50)
+    read_only = np.frombuffer(keys_of(4).tobytes(), np.uint64)
+    assert writer.edit(read_only, 0, 0, np.frombuffer(b"\1\1\2\1", np.uint8)).groups == 4
+    digest = writer.digest()
+    with pytest.raises(ProtocolError, match="tier 3"):
+        writer.edit(read_only, 0, 0, np.full(4, 3, np.uint8))
+    with pytest.raises(ProtocolError, match="4 keys came with 2"):
+        writer.edit(read_only, 0, 0, np.ones(2, np.uint8))
+    with pytest.raises(KVCompassError, match="slot 16"):
+        writer.edit(read_only, 0, 16, np.ones(4, np.uint8))
+    with pytest.raises(KVCompassError, match="value_bits = 64"):
+        IndexShape(shards=1, tables=1, value_bits=64, expected_entries=1)
+    assert writer.digest() == digest
