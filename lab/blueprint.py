@@ -21,6 +21,7 @@ class Blueprint:
 
     plan: Plan
     plan_text: str
+    policy: str
     stages: tuple[Stage, ...]
     time_scale: float
     """Real ms for each model ms, of network and engines alike."""

@@ -1,6 +1,7 @@
 """A running lab: every process of a blueprint, started in order of dependency, ended without a trace."""
 
 import contextlib
+import json
 import shutil
 import tempfile
 import urllib.request
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.blueprint import Blueprint
-from lab.process import LabProcess, stop_all, wait_ready
+from lab.process import LabError, LabProcess, stop_all, wait_ready
 
 READY_TIMEOUT_S = 60.0
 _GRACE_S = 5.0
@@ -78,9 +79,17 @@ class Fleet:
         with contextlib.closing(urllib.request.urlopen(request, timeout=5.0)):  # noqa: S310
             pass
 
-    def dead(self) -> list[str]:
-        """Names of processes that should run and do not."""
-        return [name for name, process in self._processes.items() if not process.running]
+    def wan_bytes(self) -> int:
+        """Bytes that crossed regions so far, both ways, all kinds of traffic."""
+        url = f"http://{self.blueprint.relay_control}/state"
+        with contextlib.closing(urllib.request.urlopen(url, timeout=5.0)) as answer:
+            return sum(wire["carried_bytes"] for wire in json.load(answer)["wires"])
+
+    def check(self) -> None:
+        """Errors: LabError with the last log lines of the first process that ended unasked."""
+        for process in self._processes.values():
+            if not process.running:
+                raise LabError(f"{process.spec.name} ended:\n{process.tail()}", field=process.spec.name)
 
     def _stop(self) -> None:
         # Edges first, so that nobody forwards to an engine that is gone.

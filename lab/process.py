@@ -36,7 +36,8 @@ class ProcessSpec:
     settings: str
     """Content of its settings file, TOML."""
     ready_address: str
-    """host:port that answers `GET /ready` with 200 once the process is."""
+    """host:port that answers `GET ready_path` with 200 once the process is ready."""
+    ready_path: str = "/ready"
 
 
 class LabProcess:
@@ -123,7 +124,7 @@ class LabProcess:
     def _ask_ready(self) -> tuple[int, str]:
         connection = http.client.HTTPConnection(self.spec.ready_address, timeout=1.0)
         try:
-            connection.request("GET", "/ready")
+            connection.request("GET", self.spec.ready_path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode("utf-8", "replace")
         except (OSError, http.client.HTTPException):

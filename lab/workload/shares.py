@@ -25,6 +25,11 @@ class Shares:
         """`shared` over `requests`."""
         return self.shared / self.requests if self.requests else 0.0
 
+    @property
+    def shared_elsewhere_only_part(self) -> float:
+        """`shared_elsewhere_only` over `requests`."""
+        return self.shared_elsewhere_only / self.requests if self.requests else 0.0
+
 
 def prefix_shares(prompts: Sequence[npt.NDArray[np.int32]], regions: Sequence[str], threshold: int) -> Shares:
     """Counts shares over prompts (tokens, in sending order) and the regions they were sent from.

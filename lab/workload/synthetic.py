@@ -25,7 +25,8 @@ _FIELDS = (
 )  # fmt: skip
 _SUBJECTS = (
     "the committee", "the survey of 1987", "a later audit", "the northern district",
-    "the second working group", "an independent laboratory", "the council", "the regional authority", "every operator", "the archive",
+    "the second working group", "an independent laboratory", "the council",
+    "the regional authority", "every operator", "the archive",
     "the engineering office", "a citizens' panel",
 )  # fmt: skip
 _VERBS = (

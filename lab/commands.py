@@ -1,0 +1,128 @@
+"""`kvcompass lab up|run|demo`."""
+
+import argparse
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kvcompass.errors import KVCompassError
+from lab import demo, run, up
+from lab.ports import LoopbackPorts
+from lab.three_regions import POLICIES, LabOptions
+from lab.workload.schedule import Shape
+
+_SHAPE = Shape()
+
+
+def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the lab's subcommands. Each sets `command`, a function of the parsed options to an exit code."""
+    parser = commands.add_parser("up", help="start a three-region fleet and leave it up until Ctrl-C")
+    _fleet_arguments(parser)
+    parser.add_argument("--policy", choices=POLICIES, default="kvcompass")
+    parser.set_defaults(command=_guarded(_up))
+
+    parser = commands.add_parser("run", help="start a fleet, replay a workload under one policy, report")
+    _fleet_arguments(parser)
+    _workload_arguments(parser)
+    parser.add_argument("--policy", choices=POLICIES, default="kvcompass")
+    parser.add_argument("--json", type=Path, help="write figures and every request's record here")
+    parser.set_defaults(command=_guarded(_run))
+
+    parser = commands.add_parser("demo", help="the same workload under every policy, and one table")
+    _fleet_arguments(parser)
+    _workload_arguments(parser)
+    parser.add_argument("--json", type=Path, default=Path("out/demo.json"), help="default: %(default)s")
+    parser.set_defaults(command=_guarded(_demo))
+
+
+def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--time-scale",
+        type=_positive,
+        default=1.0,
+        help="real time for each unit of model time, of network and engines alike (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--jitter-ms", type=float, default=0.0, help="standard deviation of every one-way latency, model ms"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the run directory: plan, settings, logs")
+
+
+def _workload_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=_SHAPE.seed)
+    parser.add_argument("--requests", type=_count, default=_SHAPE.requests)
+    parser.add_argument(
+        "--duration-s", type=_positive, default=_SHAPE.duration_ms / 1e3, help="model seconds of arrivals"
+    )
+
+
+def _options(options: argparse.Namespace) -> LabOptions:
+    return LabOptions(
+        policy=getattr(options, "policy", "kvcompass"),
+        time_scale=options.time_scale,
+        jitter_ms=options.jitter_ms,
+    )
+
+
+def _shape(options: argparse.Namespace) -> Shape:
+    return Shape(requests=options.requests, duration_ms=1e3 * options.duration_s, seed=options.seed)
+
+
+def _up(options: argparse.Namespace) -> None:
+    up.stay_up(_options(options), _ports(), keep=options.keep)
+
+
+def _run(options: argparse.Namespace) -> None:
+    run.run_once(
+        _options(options), _shape(options), _ports(), os.environ, json_path=options.json, keep=options.keep
+    )
+
+
+def _demo(options: argparse.Namespace) -> None:
+    demo.run_demo(
+        _options(options), _shape(options), _ports(), os.environ, json_path=options.json, keep=options.keep
+    )
+
+
+def _ports() -> LoopbackPorts:
+    return LoopbackPorts(random.Random(os.getpid()))
+
+
+def _guarded(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
+    """Operating errors become one message and exit code 2; SIGTERM ends a lab as Ctrl-C does."""
+
+    def command(options: argparse.Namespace) -> int:
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            work(options)
+        except KVCompassError as error:
+            sys.stderr.write(f"kvcompass lab: {error}\n")
+            return 2
+        except KeyboardInterrupt:
+            return 130
+        return 0
+
+    return command
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0.0:
+        raise argparse.ArgumentTypeError("must be positive")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value

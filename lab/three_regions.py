@@ -1,0 +1,260 @@
+"""The lab's fleet: us, eu and asia, one edge and two workers each, maintenance units in us and eu.
+
+One-way latencies are those of the paper's testbed (5): US-EU 160, US-Asia 126, EU-Asia 149 ms. Rates are
+those of an A100 with an 8B model. Every address dialled from another region is reached through the relay.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kvcompass.plan.dump import dump_plan
+from kvcompass.plan.model import (
+    Edge,
+    IndexRule,
+    LengthRule,
+    MaintenanceUnit,
+    ModelIdentity,
+    Plan,
+    RoutingRule,
+    SharingGroup,
+    Worker,
+)
+from lab.blueprint import Blueprint, Stage
+from lab.ports import LoopbackPorts
+from lab.process import ProcessSpec
+from lab.toml import Value, dump_toml
+
+Policy = Literal["kvcompass", "regional", "round_robin"]
+POLICIES: tuple[Policy, ...] = ("kvcompass", "regional", "round_robin")
+
+MODEL = "lab-8b"
+REGIONS = ("us", "eu", "asia")
+_UNIT_REGIONS = ("us", "eu")
+_ONE_WAY_MS = {("us", "eu"): 160.0, ("us", "asia"): 126.0, ("eu", "asia"): 149.0}
+_INSIDE_REGION_MS = 0.5
+_PREFILL_MS_PER_TOKEN = 0.073
+_RELOAD_MS_PER_TOKEN = 0.00524
+_BLOCK_SIZE = 64
+"""Divides the ladder's quantum of 128 and keeps the event stream short."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabOptions:
+    """What can be chosen about the lab's fleet."""
+
+    policy: Policy = "kvcompass"
+    time_scale: float = 1.0
+    """Real ms for each model ms, of network and engines alike. Leases and load exchange stay in real time."""
+    jitter_ms: float = 0.0
+    """Model ms, standard deviation, on every wire."""
+    workers_per_region: int = 2
+    cache_tokens: int = 244_140
+    """KV capacity of an engine: 32 GB at 131,072 bytes a token."""
+    agents_share_a_process: bool = True
+    """One agent process a region instead of one a worker, for a quick start; fault tests want them apart."""
+    random_seed: int = 1
+    edge_settings: Mapping[str, Value] = field(default_factory=dict)
+    """More settings for every edge."""
+
+
+def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
+    """Lays out the whole lab on free loopback ports."""
+    plan = _plan(options, ports)
+    relay = _Relay(plan, options, ports)
+    ops = {name: ports.address() for name in _names_with_ops(plan, options)}
+    control = ports.address()
+    first = (
+        ProcessSpec("relay", "lab.relay", dump_toml(relay.settings(control)), control),
+        *(_engine(worker, options) for worker in plan.workers),
+        *(_unit(unit, ops, relay) for unit in plan.units),
+    )
+    agents = tuple(_agent(name, workers, ops, relay) for name, workers in _agents(plan, options))
+    edges = tuple(_edge(edge, options, ops, relay) for edge in plan.edges)
+    return Blueprint(
+        plan=plan,
+        plan_text=dump_plan(plan),
+        policy=options.policy,
+        stages=(
+            Stage("engines, maintenance units and the relay", first),
+            Stage("worker agents and edges", agents + edges),
+        ),
+        time_scale=options.time_scale,
+        relay_control=control,
+        ops_addresses=ops,
+    )
+
+
+def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
+    scale = options.time_scale
+    return Plan(
+        fleet="lab",
+        plan_version=1,
+        model=ModelIdentity(
+            id=MODEL,
+            tokenizer="builtin:kvcompass-bpe",
+            chat_template="builtin:kvcompass-chat",
+            block_size=_BLOCK_SIZE,
+            context_length=32_768,
+        ),
+        lengths=LengthRule(),
+        index=IndexRule(expected_entries=8_192),
+        routing=RoutingRule(queue_scale_ms=200.0 * scale),
+        regions=REGIONS,
+        wan_ms=tuple(
+            tuple(scale * _one_way_ms(origin, destination) for destination in REGIONS) for origin in REGIONS
+        ),
+        edges=tuple(
+            Edge(f"edge-{region}", region, ports.address(), ports.address(), ports.address())
+            for region in REGIONS
+        ),
+        units=tuple(
+            MaintenanceUnit(f"unit-{shard}", shard, region, ports.address())
+            for shard, region in enumerate(_UNIT_REGIONS)
+        ),
+        workers=tuple(
+            Worker(
+                id=f"worker-{region}-{slot + 1}",
+                region=region,
+                url=f"http://{ports.address()}",
+                events=f"tcp://{ports.address()}",
+                replay=f"tcp://{ports.address()}",
+                table=table,
+                slot=slot,
+                prefill_ms_per_token=scale * _PREFILL_MS_PER_TOKEN,
+                reload_ms_per_token=scale * _RELOAD_MS_PER_TOKEN,
+            )
+            for table, region in enumerate(REGIONS)
+            for slot in range(options.workers_per_region)
+        ),
+        sharing_groups=(SharingGroup("default"),),
+    )
+
+
+def _one_way_ms(origin: str, destination: str) -> float:
+    if origin == destination:
+        return _INSIDE_REGION_MS
+    return _ONE_WAY_MS.get((origin, destination)) or _ONE_WAY_MS[destination, origin]
+
+
+class _Relay:
+    """One listener for every (region that dials, address in another region)."""
+
+    def __init__(self, plan: Plan, options: LabOptions, ports: LoopbackPorts) -> None:
+        self._plan = plan
+        self._options = options
+        self._listeners = {
+            (origin, target): (ports.address(), destination)
+            for origin in plan.regions
+            for target, destination in _dialled_across(plan)
+            if destination != origin
+        }
+
+    def connect_via(self, region: str) -> dict[str, str]:
+        """For a process of `region`: plan address -> the relay's listener."""
+        return {
+            target: listen for (origin, target), (listen, _) in self._listeners.items() if origin == region
+        }
+
+    def settings(self, control: str) -> dict[str, Value]:
+        """Settings of the relay process."""
+        regions = self._plan.regions
+        jitter_ms = self._options.time_scale * self._options.jitter_ms
+        return {
+            "control_address": control,
+            "random_seed": self._options.random_seed,
+            "wires": [
+                {
+                    "origin": origin,
+                    "destination": destination,
+                    "one_way_ms": self._plan.wan_ms[i][j],
+                    "jitter_ms": jitter_ms,
+                }
+                for i, origin in enumerate(regions)
+                for j, destination in enumerate(regions)
+                if i != j
+            ],
+            "links": [
+                {"listen": listen, "target": target, "origin": origin, "destination": destination}
+                for (origin, target), (listen, destination) in self._listeners.items()
+            ],
+        }
+
+
+def _dialled_across(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Addresses that other regions dial, and the region each is in."""
+    for edge in plan.edges:
+        yield edge.peer_address, edge.region
+        yield edge.grpc_address, edge.region
+    for unit in plan.units:
+        yield unit.address, unit.region
+
+
+def _agents(plan: Plan, options: LabOptions) -> Iterator[tuple[str, Sequence[Worker]]]:
+    """Agent processes: their names and their workers, all of one region."""
+    if not options.agents_share_a_process:
+        for worker in plan.workers:
+            yield f"agent-{worker.id.removeprefix('worker-')}", [worker]
+        return
+    for region in plan.regions:
+        yield f"agent-{region}", [worker for worker in plan.workers if worker.region == region]
+
+
+def _names_with_ops(plan: Plan, options: LabOptions) -> Iterator[str]:
+    yield from (unit.id for unit in plan.units)
+    yield from (edge.id for edge in plan.edges)
+    yield from (name for name, _ in _agents(plan, options))
+
+
+def _engine(worker: Worker, options: LabOptions) -> ProcessSpec:
+    address = worker.url.removeprefix("http://")
+    settings: dict[str, Value] = {
+        "address": address,
+        "model": MODEL,
+        "context_length": 32_768,
+        "page_size": _BLOCK_SIZE,
+        "cache_tokens": options.cache_tokens,
+        "time_scale": options.time_scale,
+        "event_endpoint": worker.events,
+        "replay_endpoint": worker.replay,
+    }
+    return ProcessSpec(
+        worker.id, "services.mock_sglang", dump_toml(settings), address, ready_path="/v1/models"
+    )
+
+
+def _unit(unit: MaintenanceUnit, ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
+    settings: dict[str, Value] = {
+        "plan": "plan.toml",
+        "id": unit.id,
+        "ops_address": ops[unit.id],
+        "connect_via": relay.connect_via(unit.region),
+    }
+    return ProcessSpec(unit.id, "services.maintenance", dump_toml(settings), ops[unit.id])
+
+
+def _agent(name: str, workers: Sequence[Worker], ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
+    settings: dict[str, Value] = {
+        "plan": "plan.toml",
+        "workers": [worker.id for worker in workers],
+        "ops_address": ops[name],
+        "connect_via": relay.connect_via(workers[0].region),
+    }
+    return ProcessSpec(name, "services.worker_agent", dump_toml(settings), ops[name])
+
+
+def _edge(edge: Edge, options: LabOptions, ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
+    settings: dict[str, Value] = {
+        "plan": "plan.toml",
+        "id": edge.id,
+        "ops_address": ops[edge.id],
+        "policy": options.policy,
+        "lab_mode": True,
+        "peer_key": f"lab-{random.Random(options.random_seed).getrandbits(128):032x}",
+        "random_seed": options.random_seed,
+        "connect_via": relay.connect_via(edge.region),
+        "timeouts": {"drain_s": 1.0, "unready_s": 0.0},
+        **options.edge_settings,
+    }
+    return ProcessSpec(edge.id, "services.edge", dump_toml(settings), ops[edge.id])

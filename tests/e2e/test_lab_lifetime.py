@@ -1,0 +1,49 @@
+"""A lab leaves nothing running: after Ctrl-C, after SIGTERM, and when it is killed itself."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.asking import seconds_until
+
+pytestmark = pytest.mark.e2e
+
+
+def processes_of(directory: str) -> list[int]:
+    """Processes whose command line names the run directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if directory.encode() in command:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_running(number: signal.Signals) -> None:
+    command = [sys.executable, "-u", "-m", "cli", "lab", "up", "--time-scale", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        directory = ""
+        for line in lab.stdout:
+            if found := re.search(r"Logs and settings: (\S+)", line):
+                directory = found[1]
+            if "Ctrl-C" in line:
+                break
+        try:
+            assert len(processes_of(directory)) == 15
+            lab.send_signal(number)
+            assert lab.wait(20.0) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
+        finally:
+            lab.kill()
+        assert seconds_until(lambda: not processes_of(directory), limit_s=5.0) < 5.0
+    assert number == signal.SIGKILL or not Path(directory).exists()
