@@ -5,6 +5,7 @@ import time
 
 from kvcompass.engine_model import Engine, EngineRequest, Refusal
 from kvcompass.engine_model.engine import EngineLoad
+from kvcompass.roles.engine_events import EngineEvent
 from services.mock_sglang.kv_events import encode_batch
 from services.mock_sglang.publisher import EventPublisher
 
@@ -62,10 +63,13 @@ class EngineLoop:
 
     def abort(self, request_id: str) -> None:
         """End a request and free what it holds; its reader is told. Unknown ids are ignored."""
+        now_us = self._now_us()
+        self._engine.advance(now_us)
+        self._settle()
         flight = self._flights.pop(request_id, None)
         if flight is None:
             return
-        self._engine.abort(request_id, self._now_us())
+        self._engine.abort(request_id, now_us)
         flight.aborted = True
         flight.wake()
         self._settle()
@@ -102,11 +106,14 @@ class EngineLoop:
         self._engine.advance(self._now_us())
         self._settle()
 
+    def _publish(self, batches: list[list[EngineEvent]]) -> None:
+        if self._publisher is None:
+            return
+        for batch in batches:
+            self._publisher.publish(encode_batch(batch, time.time()))
+
     def _settle(self) -> None:
         """Pass on what happened and arm the timer for what comes next."""
-        for batch in self._engine.take_batches():
-            if self._publisher is not None:
-                self._publisher.publish(encode_batch(batch, time.time()))
         for step in self._engine.take_progress():
             flight = self._flights[step.request_id]
             flight.generated = step.generated
@@ -116,6 +123,9 @@ class EngineLoop:
                 del self._flights[step.request_id]
             if step.finished or step.generated == 1 or step.generated % self._interval == 0:
                 flight.wake()
+        if batches := self._engine.take_batches():
+            # After the readers just woken: encoding 1,000 events takes milliseconds of a first token's time.
+            self._loop.call_soon(self._publish, batches)
         due = self._engine.next_deadline_us()
         if due == self._armed_for:
             return

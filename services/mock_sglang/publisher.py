@@ -40,6 +40,8 @@ class EventPublisher:
 
     def publish(self, payload: bytes) -> None:
         """Send one batch to whoever is subscribed and keep it for replay. Never blocks."""
+        if self._publish_socket.closed:
+            return
         sequence = self.sequence.to_bytes(8, "big")
         self.sequence += 1
         self._ring.append((sequence, payload))
