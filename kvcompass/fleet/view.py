@@ -95,10 +95,12 @@ class FleetView:
     def __len__(self) -> int:
         return len(self.worker_ids)
 
-    def report(self, worker: int, load: WorkerLoad, received_us: int) -> bool:
+    def report(self, worker: int, load: WorkerLoad, received_us: int, *, live: bool = False) -> bool:
         """Fold in a load of a worker; False when what is held was learned later than this.
 
         `load.age_ms` is time spent at the sender; freshness is judged by it and local receive time alone.
+        `live`: the sender has added what it sent there since (a region's vector), so the report shows own
+        work up to its sending, whatever its age.
         """
         assert 0.0 <= load.queue_ms < float("inf"), "decoders refuse what is not a finite number"
         learned_us = received_us - load.age_ms * 1000
@@ -118,7 +120,8 @@ class FleetView:
         self._loads[worker] = load
         self._learned_us[worker] = learned_us
         self._out[worker] = load.state is not WorkerState.READY
-        self.in_flight.reported(worker, received_us - self._round_trip_us[worker])
+        shown_until_us = (received_us if live else learned_us) - self._round_trip_us[worker]
+        self.in_flight.reported(worker, shown_until_us)
         expected = Standing.OUT if self._out[worker] else Standing.KNOWN
         if self.standing[worker] != expected:
             self._standing_until_us = _NEVER_US

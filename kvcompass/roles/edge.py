@@ -210,7 +210,7 @@ class EdgeRole:
                 if worker is None or self.fleet.region_names[worker] != message.region:
                     self.load_verdicts[LoadVerdict.WRONG_REGION] += 1
                 else:
-                    self.fleet.report(worker, load, now_us)
+                    self.fleet.report(worker, load, now_us, live=True)
         return verdict
 
     def region_load(self, now_us: int) -> RegionLoad:

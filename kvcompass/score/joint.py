@@ -45,7 +45,10 @@ class Weighed:
 
 
 class JointScore:
-    """Weighs requests against one fleet's workers with the constants of its plan."""
+    """Weighs requests against one fleet's workers with the constants of its plan.
+
+    Made ready at construction: the kernel is compiled or loaded there, so that no request waits for it.
+    """
 
     def __init__(self, inputs: ScoreInputs, rule: RoutingRule) -> None:
         workers = len(inputs.wan_ms)
@@ -53,6 +56,9 @@ class JointScore:
         self._rule = rule
         self._terms = np.zeros((4, workers))
         self._nothing_expected = np.zeros(workers, np.int32)
+        everyone = np.ones(workers, np.bool_)
+        no_tier = np.zeros(workers, np.uint8)
+        self.weigh(self._nothing_expected, None, no_tier, everyone, everyone, prompt_tokens=1, turn=0)
 
     def weigh(
         self,

@@ -1,0 +1,188 @@
+"""What an edge makes of load reports, of their absence, and of its own work that no report shows yet."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvcompass.fleet import FleetView, Standing, WorkerState
+from kvcompass.fleet.in_flight import Flight
+from kvcompass.plan.model import RoutingRule
+from tests.models.routing_fleets import MS, SECOND, load, make_plan
+
+US_0, US_1, EU_0 = 0, 1, 2
+LEASE_US = RoutingRule().lease_ms * MS
+ROUND_TRIP_US = 320 * MS
+"""us - eu."""
+NOW_US = 100 * SECOND
+
+
+def make_view() -> FleetView:
+    return FleetView(make_plan(), origin=0)
+
+
+def flight(worker: int, sent_us: int, work_ms: int) -> Flight:
+    return Flight(worker, sent_us, work_ms * MS, 0, 0)
+
+
+def standings(view: FleetView, now_us: int) -> list[Standing]:
+    view.refresh(now_us)
+    return [view.standing_of(worker) for worker in range(len(view))]
+
+
+class TestReports:
+    def test_the_own_region_is_read_as_reported(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0", 100.0), NOW_US)
+        view.report(US_0, load("us-0", 40.0), NOW_US + 1)
+        assert view.queue_ms[US_0] == 40.0
+
+    def test_other_regions_are_averaged_with_weight_w(self) -> None:
+        view = make_view()
+        view.report(EU_0, load("eu-0", 100.0), NOW_US)
+        view.report(EU_0, load("eu-0", 40.0), NOW_US + 1)
+        assert view.queue_ms[EU_0] == pytest.approx(100.0 + 0.5 * (40.0 - 100.0))
+
+    def test_an_average_does_not_reach_across_a_silence(self) -> None:
+        view = make_view()
+        view.report(EU_0, load("eu-0", 100.0), NOW_US)
+        view.report(EU_0, load("eu-0", 40.0), NOW_US + LEASE_US + 1)
+        assert view.queue_ms[EU_0] == 40.0
+
+    def test_what_was_learned_earlier_does_not_replace_what_was_learned_later(self) -> None:
+        view = make_view()
+        assert view.report(EU_0, load("eu-0", 100.0), NOW_US)
+        assert not view.report(EU_0, load("eu-0", 5.0, age_ms=11), NOW_US + 10 * MS)
+        assert view.queue_ms[EU_0] == 100.0
+
+    def test_age_at_the_sender_is_age(self) -> None:
+        view = make_view()
+        view.report(EU_0, load("eu-0", age_ms=700), NOW_US)
+        assert view.age_ms(EU_0, NOW_US + 300 * MS) == 1000.0
+        assert standings(view, NOW_US + LEASE_US - 700 * MS)[EU_0] is Standing.KNOWN
+        assert standings(view, NOW_US + LEASE_US - 700 * MS + 1)[EU_0] is Standing.UNKNOWN
+
+    def test_a_measured_rate_is_used_within_a_band(self) -> None:
+        view = make_view()
+        for measured, used in ((0.3, 0.3), (0.0, 0.3), (100.0, 0.8), (0.0001, 0.05)):
+            view.report(US_0, load("us-0", prefill_ms_per_token=measured), NOW_US)
+            assert view.prefill_ms_per_token[US_0] == pytest.approx(used)
+
+
+class TestStanding:
+    def test_silence_is_not_idleness(self) -> None:
+        view = make_view()
+        assert set(standings(view, NOW_US)) == {Standing.UNKNOWN}
+        view.report(US_0, load("us-0", 70.0), NOW_US)
+        view.report(EU_0, load("eu-0", 30.0), NOW_US)
+        view.refresh(NOW_US)
+        assert view.queue_ms.tolist() == [70.0, 70.0, 30.0, 70.0, 70.0, 70.0]
+        assert view.state_of(US_1, NOW_US) is WorkerState.UNKNOWN
+
+    def test_a_load_ends_with_its_lease(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0"), NOW_US)
+        assert standings(view, NOW_US + LEASE_US)[US_0] is Standing.KNOWN
+        assert standings(view, NOW_US + LEASE_US + 1)[US_0] is Standing.UNKNOWN
+        view.report(US_0, load("us-0"), NOW_US + LEASE_US + 2)
+        assert standings(view, NOW_US + LEASE_US + 2)[US_0] is Standing.KNOWN
+
+    @pytest.mark.parametrize("state", [WorkerState.DRAINING, WorkerState.UNREACHABLE, WorkerState.UNKNOWN])
+    def test_only_ready_workers_take_requests(self, state: WorkerState) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0"), NOW_US)
+        assert standings(view, NOW_US)[US_0] is Standing.KNOWN
+        view.report(US_0, load("us-0", state=state), NOW_US)
+        assert standings(view, NOW_US)[US_0] is Standing.OUT
+        view.report(US_0, load("us-0"), NOW_US)
+        assert standings(view, NOW_US)[US_0] is Standing.KNOWN
+
+    def test_a_dead_worker_does_not_stay_dead_on_old_news(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0", state=WorkerState.UNREACHABLE), NOW_US)
+        assert standings(view, NOW_US + LEASE_US + 1)[US_0] is Standing.UNKNOWN
+
+    def test_suspicion_ends_by_itself(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0"), NOW_US)
+        view.suspect(US_0, NOW_US + 10)
+        assert standings(view, NOW_US + 9)[US_0] is Standing.SUSPECTED
+        assert standings(view, NOW_US + 10)[US_0] is Standing.KNOWN
+
+    def test_suspicion_does_not_outrank_draining(self) -> None:
+        view = make_view()
+        view.suspect(US_0, NOW_US + SECOND)
+        view.report(US_0, load("us-0", state=WorkerState.DRAINING), NOW_US)
+        assert standings(view, NOW_US)[US_0] is Standing.OUT
+
+    def test_its_version_grows_exactly_with_its_changes(self) -> None:
+        view = make_view()
+        view.refresh(NOW_US)
+        before = view.standing_version
+        view.report(US_0, load("us-0"), NOW_US)
+        view.refresh(NOW_US)
+        assert view.standing_version == before + 1
+        for step in range(1, 50):
+            view.report(US_0, load("us-0", float(step)), NOW_US + step * 100 * MS)
+            view.refresh(NOW_US + step * 100 * MS)
+        assert view.standing_version == before + 1
+
+
+class TestOwnWork:
+    """A report received at t from a round trip 2d away shows what was sent until t - 2d."""
+
+    @pytest.mark.parametrize(
+        ("sent_us", "counts"),
+        [
+            (NOW_US - ROUND_TRIP_US, False),
+            (NOW_US - ROUND_TRIP_US + 1, True),
+            (NOW_US, True),
+        ],
+    )
+    def test_work_counts_until_a_report_can_show_it(self, sent_us: int, counts: bool) -> None:
+        view = make_view()
+        view.start("r", flight(EU_0, sent_us, 500))
+        view.report(EU_0, load("eu-0", 30.0), NOW_US)
+        assert view.queue_ms[EU_0] == pytest.approx(530.0 if counts else 30.0)
+
+    @pytest.mark.parametrize(("live", "queue_ms"), [(False, 530.0), (True, 30.0)])
+    def test_an_aged_report_shows_less_unless_its_sender_kept_it_live(
+        self, live: bool, queue_ms: float
+    ) -> None:
+        view = make_view()
+        view.start("r", flight(EU_0, NOW_US - ROUND_TRIP_US - 40 * MS, 500))
+        view.report(EU_0, load("eu-0", 30.0, age_ms=50), NOW_US, live=live)
+        assert view.queue_ms[EU_0] == pytest.approx(queue_ms)
+
+    def test_work_sent_after_a_report_counts_from_then_until_its_first_byte(self) -> None:
+        view = make_view()
+        view.report(EU_0, load("eu-0", 30.0), NOW_US)
+        view.start("r", flight(EU_0, NOW_US + 1, 500))
+        assert view.queue_ms[EU_0] == pytest.approx(530.0)
+        view.first_byte("r", NOW_US + 2)
+        assert view.queue_ms[EU_0] == pytest.approx(30.0)
+        view.end("r")
+        assert view.queue_ms[EU_0] == pytest.approx(30.0)
+
+    def test_work_of_a_request_that_failed_counts_no_more(self) -> None:
+        view = make_view()
+        view.start("r", flight(US_0, NOW_US, 500))
+        view.end("r")
+        assert view.queue_ms[US_0] == 0.0
+
+    def test_work_counts_at_its_worker_only_and_for_unknown_ones_too(self) -> None:
+        view = make_view()
+        view.start("r", flight(EU_0, NOW_US, 500))
+        view.refresh(NOW_US)
+        assert np.flatnonzero(view.queue_ms).tolist() == [EU_0]
+
+    def test_an_asymmetric_way_counts_both_directions(self) -> None:
+        plan = make_plan()
+        rows = [list(row) for row in plan.wan_ms]
+        rows[0][1], rows[1][0] = 100.0, 20.0
+        view = FleetView(replace(plan, wan_ms=tuple(tuple(row) for row in rows)), origin=0)
+        view.start("shown", flight(EU_0, NOW_US - 120 * MS, 100))
+        view.start("not yet", flight(EU_0, NOW_US - 120 * MS + 1, 10))
+        view.report(EU_0, load("eu-0"), NOW_US)
+        assert view.queue_ms[EU_0] == pytest.approx(10.0)
+        assert view.wan_ms[EU_0] == 100.0
