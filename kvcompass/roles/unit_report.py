@@ -147,10 +147,10 @@ class UnitReport:
     def take(self) -> AgentToUnit | None:
         """Return the next message to send; None when there is none now.
 
-        Nothing is sent before the unit's welcome, nor while the engine does not answer. Renewals pass between
-        the chunks of a full report, which may take longer than a lease.
+        Nothing is sent before the unit's welcome, nor while the agent does not vouch for the worker. Renewals
+        pass between the chunks of a full report, which may take longer than a lease.
         """
-        if not self.welcomed or not self._agent.engine_answers or self._epoch != self._agent.epoch:
+        if not self.welcomed or not self._agent.vouches or self._epoch != self._agent.epoch:
             return None
         if self._report_due:
             self._begin_report()

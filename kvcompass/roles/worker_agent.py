@@ -32,7 +32,7 @@ class AgentState(Enum):
     PARTIAL = "partial"
     """Batches were lost for good: until the cache is cleared, it may hold more or less than is known."""
     UNREACHABLE = "unreachable"
-    """The engine does not answer. Its lease is left to end."""
+    """The engine does not answer. Its lease is left to end; nothing is forgotten: it may be the network."""
     REFUSED = "refused"
     """The engine contradicts the plan (`refusal`). It is not indexed and takes no requests."""
 
@@ -48,8 +48,9 @@ class EngineRefusal:
 class WorkerAgent:
     """State machine of one worker. Events and loads go in, edits by shard and loads come out.
 
-    The order of calls at attach: `on_engine_up`, the replayed batches by `on_batch`, `on_attached`, then live
-    batches: `order` first, `on_batch` unless it says otherwise.
+    The order of calls at attach: `on_engine_up`, the replayed batches by `on_batch`, `on_attached`; then for
+    each live batch `order`, and `on_batch` unless it says otherwise. `on_engine_load` and `on_engine_down`
+    come at any time.
     """
 
     def __init__(
@@ -74,13 +75,15 @@ class WorkerAgent:
         self.epoch = epoch
         self.refusal: EngineRefusal | None = None
         salt = next(group.salt for group in plan.sharing_groups if group.id == self.worker.sharing_group)
-        self._shards = plan.shards
-        self._state = AgentState.ATTACHING
+        self._block_size = plan.model.block_size
+        self._reachable: bool | None = None
+        self._identified = False
+        self._attached = False
         self._complete = True
         self._feed = EngineFeed()
         self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._engine_load = _UNTOLD
-        self._loaded_at_us: int | None = None
+        self._loaded_at_us = 0
         self.holdings = Holdings(
             namespace(plan.model, salt),
             salt=salt,
@@ -101,17 +104,31 @@ class WorkerAgent:
     @property
     def state(self) -> AgentState:
         """How well the agent knows its worker."""
-        return self._state
+        if self._reachable is False:
+            return AgentState.UNREACHABLE
+        if self.refusal is not None:
+            return AgentState.REFUSED
+        if not self._attached:
+            return AgentState.ATTACHING
+        return AgentState.EXACT if self._complete else AgentState.PARTIAL
 
     @property
-    def engine_answers(self) -> bool:
-        """Whether leases are to be renewed."""
-        return self._state is not AgentState.UNREACHABLE and self._loaded_at_us is not None
+    def vouches(self) -> bool:
+        """Whether what was reported stands: the engine answers, and is the process that was learned from.
+
+        Units are told nothing otherwise, so that the lease ends.
+        """
+        return self._reachable is True and self._identified
 
     @property
     def applied(self) -> int:
         """Number of the engine's last batch taken in; -1 before the first."""
         return self._feed.applied
+
+    @property
+    def mean_uncached_tokens(self) -> float:
+        """Uncached tokens of a recent request, as the queue estimate takes them."""
+        return self._estimate.mean_uncached_tokens
 
     def order(self, sequence: int) -> Order:
         """Say how a live batch follows what was taken in. Call it once for each, as they come.
@@ -132,7 +149,7 @@ class WorkerAgent:
         replayed, then so long a past is gone that the holdings are built anew from here. A batch that
         clears the cache makes it EXACT again.
         """
-        if self._state is AgentState.REFUSED or sequence <= self._feed.applied:
+        if self.refusal is not None or sequence <= self._feed.applied:
             return ()
         missing = sequence - self._feed.applied - 1
         if missing:
@@ -143,32 +160,45 @@ class WorkerAgent:
         self._feed.applied = sequence
         self.batches += 1
         self._estimate.on_events(events)
-        begin = _after_clear(events)
-        if begin or (missing and replayed):
-            self._complete = self._complete or begin > 0
-            events = (AllBlocksCleared(), *events[begin:])
+        if any(isinstance(event, AllBlocksCleared) for event in events):
+            self._complete = True
+        elif missing and replayed:
+            events = (AllBlocksCleared(), *events)
         edits = self.holdings.apply(events)
-        if isinstance(edits, BlockSizeMismatch):
-            return self._refuse(edits)
-        self._say_how_complete()
-        return edits
+        return self.on_block_size(edits.reported) if isinstance(edits, BlockSizeMismatch) else edits
+
+    def on_block_size(self, reported: int) -> tuple[ShardEdits, ...]:
+        """The engine tells its page size, in tokens. Another than the plan's refuses the worker.
+
+        Returns:
+            The withdrawals of a refusal.
+        """
+        if reported == self._block_size:
+            return ()
+        self.refusal = EngineRefusal(
+            "block_size",
+            f"worker {self.worker.id} stores blocks of {reported} tokens, the plan says {self._block_size}: "
+            "start it with that page size, or change model.block_size",
+        )
+        return self.holdings.clear()
 
     def on_attached(self, *, replayed: bool) -> None:
         """All that the engine could replay has been taken in. `replayed`: whether it could at all."""
         if not replayed and self._feed.applied < 0:
             self._complete = False
-        if self._state is AgentState.ATTACHING:
-            self._state = AgentState.EXACT
-            self._say_how_complete()
+        self._attached = True
+
+    def on_events_lost(self) -> None:
+        """The event stream broke. Until `on_engine_up` it may be any engine process."""
+        self._identified = self._attached = False
 
     def on_engine_down(self) -> None:
-        """The engine stopped answering. Nothing is forgotten yet: it may be the network."""
-        if self._state is not AgentState.REFUSED:
-            self._state = AgentState.UNREACHABLE
-        self._loaded_at_us = None
+        """The engine stopped answering."""
+        self._reachable = False
+        self.on_events_lost()
 
     def on_engine_up(self, epoch: int, *, same_process: bool) -> tuple[ShardEdits, ...]:
-        """The engine answers (again).
+        """The event stream of the engine is open (again).
 
         Args:
             epoch: Of the report streams from here on.
@@ -180,33 +210,33 @@ class WorkerAgent:
         """
         assert epoch >= self.epoch, "epochs only grow"
         self.epoch = epoch
+        self._identified = True
+        self._attached = False
         self._feed.reconnected()
         if same_process:
-            if self._state is not AgentState.REFUSED:
-                self._state = AgentState.ATTACHING
             return ()
         self.engine_restarts += self._feed.applied >= 0
         self._feed.reset()
-        self._state = AgentState.ATTACHING
         self._complete = True
         self.refusal = None
         return self.holdings.clear()
 
     def on_engine_load(self, load: EngineLoad, now_us: int) -> None:
         """Take in an answer of the engine's load endpoint."""
+        self._reachable = True
         self._estimate.on_engine_load(load)
         self._engine_load = load
         self._loaded_at_us = now_us
 
     def load(self, now_us: int) -> WorkerLoad | None:
-        """Return the worker's load as it is now; None as long as the engine never told."""
-        if self._state is AgentState.UNREACHABLE:
-            told, state, age_us = _UNTOLD, WorkerState.UNREACHABLE, 0
-        elif self._loaded_at_us is None:
+        """Return the worker's load as it is now; None as long as the engine was not asked to an end."""
+        if self._reachable is None:
             return None
+        if not self._reachable:
+            told, state, age_us = _UNTOLD, WorkerState.UNREACHABLE, 0
         else:
             told, age_us = self._engine_load, now_us - self._loaded_at_us
-            state = WorkerState.DRAINING if self._state is AgentState.REFUSED else WorkerState.READY
+            state = WorkerState.READY if self.refusal is None else WorkerState.DRAINING
         return WorkerLoad(
             worker_id=self.worker.id,
             state=state,
@@ -226,21 +256,3 @@ class WorkerAgent:
     def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Return everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""
         return self.holdings.report(shard)
-
-    def _refuse(self, mismatch: BlockSizeMismatch) -> tuple[ShardEdits, ...]:
-        self._state = AgentState.REFUSED
-        self.refusal = EngineRefusal(
-            "block_size",
-            f"worker {self.worker.id} stores blocks of {mismatch.reported} tokens, the plan says "
-            f"{mismatch.planned}: start it with that page size, or change model.block_size",
-        )
-        return self.holdings.clear()
-
-    def _say_how_complete(self) -> None:
-        if self._state in (AgentState.EXACT, AgentState.PARTIAL):
-            self._state = AgentState.EXACT if self._complete else AgentState.PARTIAL
-
-
-def _after_clear(events: Sequence[EngineEvent]) -> int:
-    """Return the position after the last event that clears the cache; 0 when there is none."""
-    return next((i for i in range(len(events), 0, -1) if isinstance(events[i - 1], AllBlocksCleared)), 0)

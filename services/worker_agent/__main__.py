@@ -1,0 +1,35 @@
+"""`kvcompass-worker-agent --settings FILE`: what engines hold and how busy they are."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from services.runtime.lifecycle import Lifecycle, run
+from services.runtime.logs import configure_logging, get_logger
+from services.runtime.plan_file import load_plan
+from services.runtime.settings import load_settings, resolve_path
+from services.worker_agent.process import AgentProcess
+from services.worker_agent.settings import WorkerAgentSettings, check_settings
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__)
+    parser.add_argument("--settings", type=Path, required=True)
+    path: Path = parser.parse_args(sys.argv[1:]).settings
+
+    async def serve(lifecycle: Lifecycle) -> None:
+        settings = load_settings(WorkerAgentSettings, path)
+        check_settings(settings)
+        configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
+        process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))
+        lifecycle.background(process.run(), "worker agent")
+        get_logger("worker_agent").info("agent is up", workers=settings.workers)
+        await lifecycle.stopping.wait()
+        process.stopping = True
+
+    run(serve)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Keeps an agent on its engine's events: attach, replay, live batches, holes, restarts."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from typing import Final
+
+import zmq.asyncio
+
+from kvcompass.roles.engine_feed import Order
+from kvcompass.roles.holdings import ShardEdits
+from kvcompass.roles.worker_agent import WorkerAgent
+from services.runtime.logs import get_logger
+from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.event_decoder import BatchError, EventDecoder
+from services.worker_agent.event_source import EventSourceError, LiveEvents, has_batch, replay
+from services.worker_agent.settings import EngineSettings
+
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 2.0
+_REPLAY_ATTEMPTS: Final = 3
+"""A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
+
+
+class EngineFollower:
+    """Drives one `WorkerAgent` with its engine's batches. `publish` gets every change, also of mere state."""
+
+    def __init__(
+        self,
+        agent: WorkerAgent,
+        client: EngineClient,
+        context: zmq.asyncio.Context,
+        *,
+        events: str,
+        replay: str,
+        settings: EngineSettings,
+        new_epoch: Callable[[], int],
+        publish: Callable[[tuple[ShardEdits, ...]], None],
+    ) -> None:
+        """`events` and `replay` are endpoints to connect to; `replay` may be empty."""
+        self._agent = agent
+        self._client = client
+        self._context = context
+        self._events = events
+        self._replay = replay
+        self._timeout_s = settings.event_timeout_ms / 1_000
+        self._quiet_ms = settings.quiet_ms
+        self._new_epoch = new_epoch
+        self._publish = publish
+        self._last: tuple[int, bytes] | None = None
+        """Number and payload of the last batch taken in: only the same process has the same."""
+        self._answers = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._log = get_logger("engine_follower").bind(worker=agent.worker.id)
+        self.decoder = EventDecoder()
+        self.broken_batches = 0
+        """Payloads that were no batch at all. Monotonic."""
+        self.problem = ""
+        """Why the agent is not attached; empty while it is."""
+
+    def engine_answers(self) -> None:
+        """The engine answered over HTTP."""
+        self._gone.clear()
+        self._answers.set()
+
+    def engine_gone(self) -> None:
+        """The engine stopped answering over HTTP: its events are to be attached to anew."""
+        self._answers.clear()
+        self._gone.set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            await self._answers.wait()
+            try:
+                async with LiveEvents(self._context, self._events) as live:
+                    await self._attach(live)
+                    delay_s = _FIRST_DELAY_S
+                    self.problem = ""
+                    self._log.info("attached", state=self._agent.state.value, batch=self._agent.applied)
+                    self.problem = await self._follow(live)
+            except EventSourceError as error:
+                self.problem = str(error)
+            self._log.warning("detached", reason=self.problem)
+            self._agent.on_events_lost()
+            self._publish(())
+            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    async def _attach(self, live: LiveEvents) -> None:
+        await live.connect(self._timeout_s)
+        last, same = self._last, False
+        if last is not None and self._replay:
+            same = await has_batch(self._context, self._replay, *last, self._timeout_s)
+        self._engine_up(same_process=same, first=last is None)
+        with suppress(EngineError):
+            page_size = await self._client.page_size()
+            if page_size is not None:
+                self._publish(self._agent.on_block_size(page_size))
+        replayed = await self._catch_up()
+        self._agent.on_attached(replayed=replayed)
+        self._publish(())
+
+    def _engine_up(self, *, same_process: bool, first: bool) -> None:
+        epoch = self._agent.epoch if same_process or first else self._new_epoch()
+        self._publish(self._agent.on_engine_up(epoch, same_process=same_process))
+
+    async def _follow(self, live: LiveEvents) -> str:
+        """Take in live batches until the connection or the engine is lost; return which."""
+        reading = asyncio.create_task(self._read(live), name="engine events")
+        broken = asyncio.create_task(live.disconnected(), name="engine events monitor")
+        gone = asyncio.create_task(self._gone.wait(), name="engine gone")
+        tasks = {reading, broken, gone}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+            return "the engine does not answer" if gone.done() else "the event stream broke"
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, live: LiveEvents) -> None:
+        while True:
+            batch = await live.next(self._quiet_ms)
+            if batch is None:
+                await self._catch_up()
+                continue
+            order = self._agent.order(batch[0])
+            if order is Order.RESTARTED:
+                self._log.warning("the engine restarted", batch=batch[0], applied=self._agent.applied)
+                self._engine_up(same_process=False, first=False)
+                self._agent.order(batch[0])
+            if order in (Order.RESTARTED, Order.HOLE):
+                await self._catch_up()
+                self._agent.on_attached(replayed=True)
+            self._take(*batch, replayed=False)
+            await asyncio.sleep(0)
+
+    async def _catch_up(self) -> bool:
+        """Replay what follows the last batch taken in. Returns whether the engine can replay at all."""
+        if not self._replay:
+            return False
+        for attempt in range(1, _REPLAY_ATTEMPTS + 1):
+            first = self._agent.applied + 1
+            batches = replay(self._context, self._replay, first, self._timeout_s)
+            async with aclosing(batches):
+                async for number, payload in batches:
+                    dropped = number > self._agent.applied + 1 and self._agent.applied >= first
+                    if dropped and attempt < _REPLAY_ATTEMPTS:
+                        break
+                    self._take(number, payload, replayed=True)
+                    await asyncio.sleep(0)
+                else:
+                    return True
+        return True
+
+    def _take(self, number: int, payload: bytes, *, replayed: bool) -> None:
+        if number <= self._agent.applied:
+            return
+        try:
+            events = self.decoder.decode(payload)
+        except BatchError as error:
+            self.broken_batches += 1
+            self._log.error("broken batch", batch=number, reason=str(error))
+            events = []
+        state = self._agent.state
+        edits = self._agent.on_batch(number, events, replayed=replayed)
+        self._last = (number, payload)
+        if edits or self._agent.state is not state:
+            self._publish(edits)

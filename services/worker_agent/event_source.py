@@ -1,0 +1,125 @@
+"""An engine's event sockets: the live stream, and the replay of past batches."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, Self
+
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
+from kvcompass.errors import KVCompassError
+from services.runtime.grpc_transport import Dialer
+
+_END: Final = b"\xff" * 8
+_QUEUED_BATCHES: Final = 20_000
+"""In a socket's receive queue, twice an engine's replay ring. What overflows is a hole, and is replayed."""
+_SCHEME: Final = "tcp://"
+
+
+class EventSourceError(KVCompassError):
+    """An engine's event socket does not answer."""
+
+
+def resolve_endpoint(dialer: Dialer, endpoint: str) -> str:
+    """Return the endpoint to connect to for one of the plan."""
+    if not endpoint.startswith(_SCHEME):
+        return endpoint
+    return _SCHEME + dialer.resolve(endpoint.removeprefix(_SCHEME))
+
+
+class LiveEvents:
+    """The PUB stream of an engine, for as long as one connection lasts. An async context manager."""
+
+    def __init__(self, context: zmq.asyncio.Context, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._socket = context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3_000)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._monitor: Any = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+
+    async def connect(self, timeout_s: float) -> None:
+        """Return once the publisher has accepted. Errors: EventSourceError."""
+        self._socket.connect(self._endpoint)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wait_for(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        except TimeoutError as error:
+            raise EventSourceError(
+                f"no event publisher answers at {self._endpoint}: start the engine with --kv-events-config",
+                field="events",
+            ) from error
+
+    async def disconnected(self) -> None:
+        """Return when the connection breaks."""
+        await self._wait_for(zmq.EVENT_DISCONNECTED)
+
+    async def next(self, quiet_ms: int) -> tuple[int, bytes] | None:
+        """Return the next batch's number and payload; None when none came for so long."""
+        while await self._socket.poll(quiet_ms):
+            frames = await self._socket.recv_multipart()
+            if len(frames) >= 2 and len(frames[-2]) == len(_END):
+                return int.from_bytes(frames[-2], "big"), frames[-1]
+        return None
+
+    async def _wait_for(self, event: int) -> None:
+        while (await recv_monitor_message(self._monitor))["event"] != event:
+            pass
+
+
+async def replay(
+    context: zmq.asyncio.Context, endpoint: str, start: int, timeout_s: float
+) -> AsyncGenerator[tuple[int, bytes]]:
+    """Yield the batches from number `start` on that the engine still has, in order.
+
+    Close it (`aclosing`) when leaving early. Errors: EventSourceError when an answer takes longer than
+    `timeout_s`.
+    """
+    socket = context.socket(zmq.DEALER)
+    try:
+        socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(endpoint)
+        async with asyncio.timeout(timeout_s):
+            await socket.send_multipart([b"", start.to_bytes(8, "big")])
+        while True:
+            if not await socket.poll(int(timeout_s * 1_000)):
+                raise EventSourceError(f"no replay comes from {endpoint}", field="replay")
+            frames = await socket.recv_multipart()
+            if len(frames) < 2 or len(frames[-2]) != len(_END):
+                continue
+            if frames[-2] == _END:
+                return
+            yield int.from_bytes(frames[-2], "big"), frames[-1]
+    finally:
+        socket.close(linger=0)
+
+
+async def has_batch(
+    context: zmq.asyncio.Context, endpoint: str, number: int, payload: bytes, timeout_s: float
+) -> bool:
+    """Whether the engine's batch of a number is this one: the same engine process still runs."""
+    try:
+        async with aclosing(replay(context, endpoint, number, timeout_s)) as batches:
+            async for found in batches:
+                return found == (number, payload)
+    except EventSourceError:
+        pass
+    return False

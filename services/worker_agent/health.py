@@ -1,0 +1,66 @@
+"""What a worker agent process says of itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvcompass.roles.worker_agent import AgentState
+from services.runtime.ops import Health
+from services.worker_agent.served_worker import ServedWorker
+
+_KNOWN = (AgentState.EXACT, AgentState.PARTIAL)
+
+
+def agent_health(workers: Sequence[ServedWorker], stopping: bool) -> Health:
+    """Ready when every worker is known and every unit and edge has its stream."""
+    reasons = [reason for worker in workers for reason in _reasons(worker)]
+    known = all(
+        worker.agent.state in _KNOWN and not any(problem for _, problem in _streams(worker))
+        for worker in workers
+    )
+    if stopping:
+        state, reasons = "draining", ["the agent is stopping", *reasons]
+    else:
+        state = "serving" if known else "waiting"
+    details = {worker.agent.worker.id: _details(worker) for worker in workers}
+    return Health(ready=known and not stopping, state=state, reasons=reasons, details=details)
+
+
+def _reasons(worker: ServedWorker) -> list[str]:
+    """What is wrong with a worker; that it is known in part only is said, though it is no reason to wait."""
+    agent, name = worker.agent, worker.agent.worker.id
+    reasons = []
+    match agent.state:
+        case AgentState.UNREACHABLE:
+            reasons.append(f"{name}: the engine does not answer: {worker.load_problem}")
+        case AgentState.REFUSED:
+            assert agent.refusal is not None
+            reasons.append(f"{name}: refused: {agent.refusal.field}: {agent.refusal.message}")
+        case AgentState.ATTACHING:
+            reasons.append(
+                f"{name}: not attached: {worker.follower.problem or worker.load_problem or 'replaying'}"
+            )
+        case AgentState.PARTIAL:
+            reasons.append(
+                f"{name}: known in part: {agent.lost_batches} batches were lost before the agent came"
+            )
+    reasons += [f"{name}: {other}: {problem}" for other, problem in _streams(worker) if problem]
+    return reasons
+
+
+def _streams(worker: ServedWorker) -> list[tuple[str, str]]:
+    """Units and edges by id, each with what is wrong with its stream."""
+    units = [(stream.unit_id, stream.problem) for stream in worker.reports.values()]
+    return units + [(stream.edge_id, stream.problem) for stream in worker.load_streams]
+
+
+def _details(worker: ServedWorker) -> dict[str, Any]:
+    agent = worker.agent
+    return {
+        "state": agent.state.value,
+        "epoch": agent.epoch,
+        "applied_batch": agent.applied,
+        "blocks": agent.holdings.blocks,
+        "detached_blocks": agent.holdings.detached,
+        "held_keys": len(agent.holdings),
+        "units": {report.unit_id: report.report.acknowledged for report in worker.reports.values()},
+    }

@@ -1,0 +1,122 @@
+"""The stream of one worker's load to one edge of its region: always the newest, never a queue."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import grpc.aio
+
+from kvcompass.errors import LayoutMismatchError, ProtocolError
+from kvcompass.fleet.load import WorkerLoad
+from kvcompass.roles.messages import PROTOCOL_VERSION, AgentLoad, Handshake, LoadReply, Refusal
+from services.runtime.logs import get_logger
+from services.wire import rpc
+from services.worker_agent.settings import StreamSettings
+
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 2.0
+_REFUSED_DELAY_S: Final = 5.0
+
+
+class LoadStream:
+    """Sends what `load` returns each time it is woken; wakes during a write are merged."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        edge_id: str,
+        worker_id: str,
+        epoch: int,
+        layout: Mapping[str, str],
+        plan_version: int,
+        load: Callable[[], WorkerLoad | None],
+        settings: StreamSettings,
+    ) -> None:
+        """The channel is shared, and closed by its owner. `load` is asked when a message can be sent."""
+        self.edge_id = edge_id
+        self._channel = channel
+        self._load = load
+        self._epoch = epoch
+        self._sequence = 0
+        self._handshake = Handshake(worker_id, epoch, PROTOCOL_VERSION, plan_version, layout)
+        self._answer_s = settings.answer_timeout_ms / 1_000
+        self._write_s = settings.write_timeout_ms / 1_000
+        self._changed = asyncio.Event()
+        self._log = get_logger("load_stream").bind(worker=worker_id, edge=edge_id)
+        self.problem = "not connected yet"
+        """Why the edge does not know the load; empty while the stream is open."""
+        self.connects = 0
+        self.sent = 0
+        """Streams opened and loads sent. Monotonic."""
+
+    def wake(self) -> None:
+        """There is a new load."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            pause_s = delay_s
+            try:
+                await self._stream()
+            except LayoutMismatchError as error:
+                self.problem = f"refused: {error.field}: {error}"
+                self._log.error("refused", field=error.field, reason=str(error))
+                pause_s = _REFUSED_DELAY_S
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
+                if not self.problem:
+                    pause_s = delay_s = _FIRST_DELAY_S
+                self.problem = str(error) or type(error).__name__
+                self._log.info("load stream lost", reason=type(error).__name__)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+
+    async def _stream(self) -> None:
+        """Send loads until the stream breaks or is refused."""
+        first = await self._next()
+        call = rpc.report_load(self._channel)()
+        self.connects += 1
+        reading: asyncio.Task[None] | None = None
+        try:
+            async with asyncio.timeout(self._answer_s):
+                await call.write(self._message(first, self._handshake))
+                await self._read_one(call)
+            self.problem = ""
+            reading = asyncio.create_task(self._read(call), name=f"answers of {self.edge_id}")
+            while not reading.done():
+                load = await self._next()
+                async with asyncio.timeout(self._write_s):
+                    await call.write(self._message(load, None))
+            reading.result()
+        finally:
+            call.cancel()
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _next(self) -> WorkerLoad:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            load = self._load()
+            if load is not None:
+                return load
+
+    def _message(self, load: WorkerLoad, handshake: Handshake | None) -> AgentLoad:
+        self._sequence += 1
+        self.sent += 1
+        return AgentLoad(handshake, self._epoch, self._sequence, load)
+
+    async def _read(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> None:
+        while True:
+            await self._read_one(call)
+
+    async def _read_one(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> None:
+        reply = await rpc.read(call)
+        if reply is None:
+            raise ProtocolError("the edge ended the stream", field="stream")
+        if isinstance(reply, Refusal):
+            raise LayoutMismatchError(reply.message, field=reply.field)

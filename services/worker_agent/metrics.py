@@ -1,0 +1,114 @@
+"""Metrics of a worker agent: `kvcompass_worker_agent_*`, read from the agents when they are scraped."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kvcompass.roles.worker_agent import AgentState
+from services.runtime.epoch import now_us
+from services.worker_agent.served_worker import ServedWorker
+
+_Read = Callable[[ServedWorker], float]
+
+_GAUGES: Final[dict[str, tuple[str, _Read]]] = {
+    "blocks": ("Resident blocks known.", lambda w: w.agent.holdings.blocks),
+    "detached_blocks": ("Blocks whose parent is not resident.", lambda w: w.agent.holdings.detached),
+    "held_keys": ("Prefixes held at registered lengths.", lambda w: len(w.agent.holdings)),
+    "queue_ms": ("Estimated delay before a new request's prefill.", lambda w: _queue_ms(w)),
+    "mean_uncached_tokens": ("Uncached tokens of a recent request.", lambda w: w.agent.mean_uncached_tokens),
+}
+_COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
+    "batches": ("Event batches taken in.", lambda w: w.agent.batches),
+    "holes": ("Times that live batches were missing.", lambda w: w.agent.holes),
+    "lost_batches": ("Batches that no replay brought back.", lambda w: w.agent.lost_batches),
+    "broken_batches": ("Payloads that were no batch.", lambda w: w.follower.broken_batches),
+    "engine_restarts": ("Times that another engine process was found.", lambda w: w.agent.engine_restarts),
+    "load_failures": ("Questions for the load that failed.", lambda w: w.load_failures),
+    "stored_blocks": ("Blocks told to be stored.", lambda w: w.agent.holdings.events.stored_blocks),
+    "removed_blocks": ("Blocks told to be removed.", lambda w: w.agent.holdings.events.removed_blocks),
+    "clears": ("Times that the cache was cleared.", lambda w: w.agent.holdings.events.clears),
+}
+_IGNORED: Final[dict[str, _Read]] = {
+    "unknown_medium": lambda w: w.agent.holdings.events.unknown_media,
+    "foreign_scope": lambda w: w.agent.holdings.events.foreign_scopes,
+    "malformed": lambda w: w.agent.holdings.events.malformed + w.follower.decoder.counters.malformed_events,
+    "unknown_event": lambda w: w.follower.decoder.counters.unknown_events,
+    "other_group": lambda w: w.follower.decoder.counters.other_groups,
+    "conflicting_store": lambda w: w.agent.holdings.tree.conflicting_stores,
+    "unknown_removal": lambda w: w.agent.holdings.tree.unknown_removals,
+    "dropped_block": lambda w: w.agent.holdings.tree.dropped_blocks,
+    "refused_block": lambda w: w.agent.holdings.tree.refused_blocks,
+}
+
+
+class AgentCollector(Collector):
+    """Exports every worker of a process. Costs nothing between scrapes."""
+
+    def __init__(self, workers: Sequence[ServedWorker]) -> None:
+        self._workers = workers
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        for name, (what, read) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"kvcompass_worker_agent_{name}", what, labels=["worker"])
+            for worker in self._workers:
+                gauge.add_metric([worker.agent.worker.id], read(worker))
+            yield gauge
+        for name, (what, read) in _COUNTERS.items():
+            counter = CounterMetricFamily(f"kvcompass_worker_agent_{name}", what, labels=["worker"])
+            for worker in self._workers:
+                counter.add_metric([worker.agent.worker.id], read(worker))
+            yield counter
+        yield self._states()
+        yield self._ignored()
+        yield from self._reports()
+
+    def _states(self) -> Metric:
+        family = GaugeMetricFamily(
+            "kvcompass_worker_agent_state", "1 for the state a worker is in.", labels=["worker", "state"]
+        )
+        for worker in self._workers:
+            for state in AgentState:
+                family.add_metric([worker.agent.worker.id, state.value], int(worker.agent.state is state))
+        return family
+
+    def _ignored(self) -> Metric:
+        family = CounterMetricFamily(
+            "kvcompass_worker_agent_ignored",
+            "Events and blocks left out, by reason.",
+            labels=["worker", "reason"],
+        )
+        for worker in self._workers:
+            for reason, read in _IGNORED.items():
+                family.add_metric([worker.agent.worker.id, reason], read(worker))
+        return family
+
+    def _reports(self) -> Iterator[Metric]:
+        labels = ["worker", "unit"]
+        connected = GaugeMetricFamily(
+            "kvcompass_worker_agent_unit_connected", "1 while a unit takes edits.", labels=labels
+        )
+        pending = GaugeMetricFamily(
+            "kvcompass_worker_agent_pending_keys", "Keys whose edits wait to be sent.", labels=labels
+        )
+        reports = CounterMetricFamily(
+            "kvcompass_worker_agent_full_reports", "Full reports sent.", labels=labels
+        )
+        overflows = CounterMetricFamily(
+            "kvcompass_worker_agent_overflows", "Times that too many edits waited for a unit.", labels=labels
+        )
+        for worker in self._workers:
+            for stream in worker.reports.values():
+                values = [worker.agent.worker.id, stream.unit_id]
+                connected.add_metric(values, int(not stream.problem))
+                pending.add_metric(values, stream.report.queued)
+                reports.add_metric(values, stream.report.full_reports)
+                overflows.add_metric(values, stream.report.overflows)
+        yield from (connected, pending, reports, overflows)
+
+
+def _queue_ms(worker: ServedWorker) -> float:
+    load = worker.agent.load(now_us())
+    return load.queue_ms if load is not None else 0.0

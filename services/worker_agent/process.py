@@ -1,0 +1,70 @@
+"""A worker agent process, assembled: workers that share channels, a ZMQ context and a listener."""
+
+import asyncio
+
+import grpc.aio
+import zmq.asyncio
+from prometheus_client import CollectorRegistry
+
+from kvcompass.plan.layout import layout_fields
+from kvcompass.plan.model import Plan
+from services.runtime.grpc_transport import Dialer
+from services.runtime.ops import OpsServer
+from services.runtime.settings import SettingsError
+from services.worker_agent.health import agent_health
+from services.worker_agent.metrics import AgentCollector
+from services.worker_agent.served_worker import ServedWorker
+from services.worker_agent.settings import WorkerAgentSettings, check_settings
+
+
+class AgentProcess:
+    """Lives inside a running event loop."""
+
+    def __init__(self, settings: WorkerAgentSettings, plan: Plan) -> None:
+        """Errors: SettingsError for a worker that is not in the plan."""
+        check_settings(settings)
+        known = [worker.id for worker in plan.workers]
+        for worker_id in settings.workers:
+            if worker_id not in known:
+                raise SettingsError(
+                    f"{worker_id!r} is no worker of the plan; it has {', '.join(known)}", field="workers"
+                )
+        self.stopping = False
+        self._dialer = Dialer(settings.connect_via, settings.tls)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._context = zmq.asyncio.Context()
+        layout = layout_fields(plan)
+        self.workers = [
+            ServedWorker(
+                plan,
+                worker_id,
+                settings,
+                layout=layout,
+                dialer=self._dialer,
+                channel=self._channel,
+                context=self._context,
+            )
+            for worker_id in settings.workers
+        ]
+        registry = CollectorRegistry()
+        registry.register(AgentCollector(self.workers))
+        self.ops = OpsServer(
+            settings.ops_address, lambda: agent_health(self.workers, self.stopping), registry
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled; then close everything."""
+        await self.ops.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for worker in self.workers:
+                    group.create_task(worker.run(), name=f"worker {worker.agent.worker.id}")
+        finally:
+            await self.ops.stop()
+            await asyncio.gather(*(channel.close(None) for channel in self._channels.values()))
+            self._context.destroy(linger=0)
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            self._channels[address] = self._dialer.channel(address)
+        return self._channels[address]

@@ -1,0 +1,152 @@
+"""One worker, served: its agent, its engine's load and events, its streams to units and edges."""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+import grpc.aio
+import zmq.asyncio
+
+from kvcompass.plan.model import Plan
+from kvcompass.roles.holdings import ShardEdits
+from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from services.runtime.epoch import new_epoch, now_us
+from services.runtime.grpc_transport import Dialer
+from services.runtime.logs import get_logger
+from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_follower import EngineFollower
+from services.worker_agent.event_source import resolve_endpoint
+from services.worker_agent.load_stream import LoadStream
+from services.worker_agent.report_stream import ReportStream
+from services.worker_agent.settings import WorkerAgentSettings, repeated_stores, tree_limits
+
+
+class ServedWorker:
+    """Everything about one worker. `channel` gives the shared channel of a plan address."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        worker_id: str,
+        settings: WorkerAgentSettings,
+        *,
+        layout: Mapping[str, str],
+        dialer: Dialer,
+        channel: Callable[[str], grpc.aio.Channel],
+        context: zmq.asyncio.Context,
+    ) -> None:
+        self.agent = WorkerAgent(
+            plan,
+            worker_id,
+            new_epoch(),
+            repeated_stores=repeated_stores(settings),
+            limits=tree_limits(settings),
+        )
+        worker = self.agent.worker
+        self._settings = settings.engine
+        self._log = get_logger("worker").bind(worker=worker_id)
+        self._client = EngineClient(
+            _resolve_url(dialer, worker.url),
+            api_key=settings.engine.api_key,
+            timeout_ms=settings.engine.load_timeout_ms,
+        )
+        self.follower = EngineFollower(
+            self.agent,
+            self._client,
+            context,
+            events=resolve_endpoint(dialer, worker.events),
+            replay=resolve_endpoint(dialer, worker.replay),
+            settings=settings.engine,
+            new_epoch=new_epoch,
+            publish=self._publish,
+        )
+        self.reports = {
+            unit.shard: ReportStream(
+                UnitReport(
+                    self.agent,
+                    unit.shard,
+                    layout,
+                    plan.plan_version,
+                    pending_limit=settings.streams.pending_keys,
+                ),
+                channel(unit.address),
+                unit_id=unit.id,
+                worker_id=worker_id,
+                lease_ms=plan.routing.lease_ms,
+                vouches=lambda: self.agent.vouches,
+                settings=settings.streams,
+            )
+            for unit in plan.units
+        }
+        self.load_streams = [
+            LoadStream(
+                channel(edge.grpc_address),
+                edge_id=edge.id,
+                worker_id=worker_id,
+                epoch=self.agent.epoch,
+                layout=layout,
+                plan_version=plan.plan_version,
+                load=lambda: self.agent.load(now_us()),
+                settings=settings.streams,
+            )
+            for edge in plan.edges
+            if edge.region == worker.region
+        ]
+        self.load_failures = 0
+        """Questions for the load that failed. Monotonic."""
+        self.load_problem = "not asked yet"
+        """Why the last one failed; empty when it did not."""
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with self._client, asyncio.TaskGroup() as group:
+            group.create_task(self._poll_load(), name=f"load of {self.agent.worker.id}")
+            group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
+            for report in self.reports.values():
+                group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
+            for stream in self.load_streams:
+                group.create_task(stream.run(), name=f"{self.agent.worker.id} to {stream.edge_id}")
+
+    async def _poll_load(self) -> None:
+        loop = asyncio.get_running_loop()
+        period_s = self._settings.load_period_ms / 1_000
+        failures = 0
+        while True:
+            asked = loop.time()
+            try:
+                load = await self._client.load()
+            except EngineError as error:
+                failures += 1
+                self.load_failures += 1
+                self.load_problem = str(error)
+                if failures == self._settings.failures_before_unreachable:
+                    self._engine_gone()
+            else:
+                failures = 0
+                self.load_problem = ""
+                self.agent.on_engine_load(load, now_us())
+                self.follower.engine_answers()
+            for stream in self.load_streams:
+                stream.wake()
+            rest_s = period_s * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
+            await asyncio.sleep(max(0.0, rest_s))
+
+    def _engine_gone(self) -> None:
+        if self.agent.state is not AgentState.UNREACHABLE:
+            self._log.warning("engine unreachable", reason=self.load_problem)
+        self.agent.on_engine_down()
+        self.follower.engine_gone()
+        self._publish(())
+
+    def _publish(self, edits: tuple[ShardEdits, ...]) -> None:
+        for edit in edits:
+            self.reports[edit.shard].report.on_edits(edit)
+        for report in self.reports.values():
+            report.wake()
+
+
+def _resolve_url(dialer: Dialer, url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    address, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{dialer.resolve(address)}{slash}{path}"

@@ -1,0 +1,87 @@
+"""Settings of a worker agent process. Times are in the unit of their name; every default says why."""
+
+from typing import Literal
+
+import msgspec
+
+from kvcompass.roles.block_tree import TreeLimits
+from kvcompass.roles.holdings import RepeatedStores
+from services.runtime.settings import CommonSettings, SettingsError
+
+
+class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the engines are asked and when they count as gone."""
+
+    kind: Literal["sglang", "vllm"] = "sglang"
+    """vLLM tells a store again when nothing changed; SGLang never does, but may store equal tokens twice."""
+    api_key: str = ""
+    """Bearer key of the engines' HTTP listeners; empty sends none."""
+    load_period_ms: int = 100
+    """Between two questions for the load: a queue moves by a prefill in about that time."""
+    load_timeout_ms: int = 2_000
+    """An engine answers between two steps, and the prefill of a long chunk takes most of a second."""
+    failures_before_unreachable: int = 2
+    """In a row. One may be a connection that the engine had just closed."""
+    event_timeout_ms: int = 3_000
+    """For the event publisher to accept a connection, and for each answer of a replay."""
+    quiet_ms: int = 2_000
+    """After so long without a batch the replay socket is asked for more: a dropped last batch shows nowhere
+    else."""
+
+
+class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of the streams to units and edges."""
+
+    answer_timeout_ms: int = 10_000
+    """For the answer to a stream's first message: several 300 ms round trips."""
+    write_timeout_ms: int = 5_000
+    """For one message to be taken by the transport; longer means that the other side reads no more."""
+    pending_keys: int = 65_536
+    """Edits kept for a unit that is slow; beyond it a full report takes their place."""
+
+
+class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bounds of what is known of one worker; a block takes about half a kilobyte."""
+
+    blocks: int = 2_000_000
+    """Beyond it new blocks are ignored: the worker is credited with less than it holds."""
+    detached_blocks: int = 65_536
+    """Blocks whose parent is unknown or gone; beyond it the oldest are forgotten."""
+
+
+class WorkerAgentSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One TOML file a process."""
+
+    workers: list[str]
+    """Ids in the plan of the workers this process serves."""
+    engine: EngineSettings = EngineSettings()
+    streams: StreamSettings = StreamSettings()
+    memory: MemorySettings = MemorySettings()
+
+
+def check_settings(settings: WorkerAgentSettings) -> None:
+    """Errors: SettingsError for what the types cannot say."""
+    if not settings.workers:
+        raise SettingsError("an agent needs at least one worker of the plan", field="workers")
+    if len(set(settings.workers)) != len(settings.workers):
+        raise SettingsError("a worker is named twice", field="workers")
+    groups: tuple[tuple[str, msgspec.Struct], ...] = (
+        ("engine", settings.engine),
+        ("streams", settings.streams),
+        ("memory", settings.memory),
+    )
+    for group, values in groups:
+        for name in values.__struct_fields__:
+            value = getattr(values, name)
+            if isinstance(value, int) and value < 1:
+                raise SettingsError(f"{group}.{name} must be at least 1", field=f"{group}.{name}")
+
+
+def repeated_stores(settings: WorkerAgentSettings) -> RepeatedStores:
+    """The engines' habit."""
+    return RepeatedStores.IDEMPOTENT if settings.engine.kind == "vllm" else RepeatedStores.COUNTED
+
+
+def tree_limits(settings: WorkerAgentSettings) -> TreeLimits:
+    """The role's bounds."""
+    return TreeLimits(blocks=settings.memory.blocks, detached=settings.memory.detached_blocks)
