@@ -74,7 +74,7 @@ def _check_regions(draft: Draft, faults: Faults) -> None:
 
 def _check_wan(draft: Draft, faults: Faults) -> None:
     regions = _ids(draft, "region")
-    if not regions or not draft.wan_ms:
+    if not regions or draft.wan_ms is None:
         return
     for origin, row in draft.wan_ms.items():
         _check_known(f"wan_ms.{origin}", "region", origin, regions, faults)

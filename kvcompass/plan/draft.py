@@ -39,7 +39,7 @@ class Draft:
 
     tables: dict[str, Entry] = field(default_factory=dict)
     arrays: dict[str, list[Entry]] = field(default_factory=dict)
-    wan_ms: Matrix = field(default_factory=dict)
+    wan_ms: Matrix | None = None
 
 
 def read_draft(text: str, faults: Faults) -> Draft:
@@ -110,16 +110,16 @@ def _value(value: object, path: str, spec: sections.Field, faults: Faults) -> An
         return None
 
 
-def _wan(document: dict[str, Any], faults: Faults) -> Matrix:
+def _wan(document: dict[str, Any], faults: Faults) -> Matrix | None:
     if "wan_ms" not in document:
         faults.add(
             "wan_ms", "missing section; add [wan_ms] with one-way latencies, wan_ms.FROM = { TO = 80.0 }"
         )
-        return {}
+        return None
     rows = document["wan_ms"]
     if not isinstance(rows, dict):
         faults.add("wan_ms", "expected a table of tables, wan_ms.FROM = { TO = 80.0 }")
-        return {}
+        return None
     matrix: Matrix = {}
     for origin, row in rows.items():
         if not isinstance(row, dict):

@@ -68,7 +68,7 @@ def _build(draft: Draft) -> Plan:
 
 
 def _latency_ms(draft: Draft, origin: str, region: str) -> float:
-    row = draft.wan_ms[origin]
-    latency_ms = None if row is None else row[region]
+    row = (draft.wan_ms or {})[origin]
+    latency_ms = (row or {})[region]
     assert latency_ms is not None, "a bad latency is a fault"
     return latency_ms

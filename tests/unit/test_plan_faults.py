@@ -228,6 +228,13 @@ def test_a_missing_section_is_one_fault(section: str) -> None:
     assert [path for path, _ in faults] == [section]
 
 
+def test_an_empty_matrix_names_every_row() -> None:
+    start = EXAMPLE_TEXT.index(US_ROW)
+    end = EXAMPLE_TEXT.index("\n[", start)
+    faults = faults_of(EXAMPLE_TEXT[:start] + EXAMPLE_TEXT[end:])
+    assert [path for path, _ in faults] == ["wan_ms.us", "wan_ms.eu", "wan_ms.asia"]
+
+
 def test_sections_with_defaults_may_be_left_out() -> None:
     text = EXAMPLE_TEXT
     for section in ("lengths", "index", "routing"):
