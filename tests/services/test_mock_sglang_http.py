@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
-import pytest
 from openai import AsyncOpenAI
 
 from services.mock_sglang.server import MockServer
@@ -177,35 +176,35 @@ async def test_the_next_turn_reuses_the_answer_as_well() -> None:
     assert reused == before // 16 * 16
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "where"),
-    [
-        ("/v1/chat/completions", {"model": "x", "messages": QUESTION}, 404, "'x' does not exist"),
-        ("/v1/chat/completions", {"model": "m"}, 400, "messages"),
-        ("/v1/chat/completions", {"model": "m", "messages": []}, 400, "messages"),
-        ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user"}]}, 400, "messages[0].content"),
-        ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "n": 2}, 400, "n"),
-        ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "max_tokens": -1}, 400, "max_tokens"),
-        ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "max_tokens": 999}, 400, "context"),
-        ("/v1/completions", {"model": "m", "prompt": ""}, 400, "empty"),
-        ("/v1/completions", {"model": "m", "prompt": ["a", "b"]}, 400, "one prompt"),
-        ("/v1/completions", {"model": "m", "prompt": [1, "b"]}, 400, "token ids"),
-        ("/v1/completions", {"model": "m", "prompt": [-1]}, 400, "token ids"),
-        ("/v1/completions", {"model": "m", "prompt": [2**70]}, 400, ""),
-        ("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 0}, 400, "positive"),
-        ("/v1/completions", {"model": "m", "prompt": [1] * 300}, 400, "longer than the model's context"),
-        ("/generate", {}, 400, "text or input_ids"),
-        ("/generate", {"text": "a", "sampling_params": {"max_new_tokens": -1}}, 400, "at least 0"),
-        ("/nothing", {}, 404, "Not Found"),
-        ("/v1/models", {}, 405, "Method"),
-    ],
-)
-async def test_refusals(path: str, body: dict[str, Any], status: int, where: str) -> None:
+REFUSALS: list[tuple[str, dict[str, Any], int, str]] = [
+    ("/v1/chat/completions", {"model": "x", "messages": QUESTION}, 404, "'x' does not exist"),
+    ("/v1/chat/completions", {"model": "m"}, 400, "messages"),
+    ("/v1/chat/completions", {"model": "m", "messages": []}, 400, "messages"),
+    ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user"}]}, 400, "messages[0].content"),
+    ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "n": 2}, 400, "n"),
+    ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "max_tokens": -1}, 400, "max_tokens"),
+    ("/v1/chat/completions", {"model": "m", "messages": QUESTION, "max_tokens": 999}, 400, "context"),
+    ("/v1/completions", {"model": "m", "prompt": ""}, 400, "empty"),
+    ("/v1/completions", {"model": "m", "prompt": ["a", "b"]}, 400, "one prompt"),
+    ("/v1/completions", {"model": "m", "prompt": [1, "b"]}, 400, "token ids"),
+    ("/v1/completions", {"model": "m", "prompt": [-1]}, 400, "token ids"),
+    ("/v1/completions", {"model": "m", "prompt": [2**70]}, 400, ""),
+    ("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 0}, 400, "positive"),
+    ("/v1/completions", {"model": "m", "prompt": [1] * 300}, 400, "longer than the model's context"),
+    ("/generate", {}, 400, "text or input_ids"),
+    ("/generate", {"text": "a", "sampling_params": {"max_new_tokens": -1}}, 400, "at least 0"),
+    ("/nothing", {}, 404, "Not Found"),
+    ("/v1/models", {}, 405, "Method"),
+]
+
+
+async def test_refusals_say_what_is_wrong() -> None:
     async with engine(context_length=256) as client:
-        response = await client.post(path, json=body)
-    assert response.status_code == status
-    error = response.json()
-    assert where in error.get("error", error)["message"]
+        for path, body, status, where in REFUSALS:
+            response = await client.post(path, json=body)
+            error = response.json()
+            assert response.status_code == status, (path, body)
+            assert where in error.get("error", error)["message"], (path, body)
 
 
 async def test_bodies_that_are_not_json_are_refused() -> None:
