@@ -129,8 +129,8 @@ class FleetView:
         return True
 
     def suspect(self, worker: int, until_us: int) -> None:
-        """A connection failed: consider the worker last until then, or until it answers."""
-        self._suspected_until_us[worker] = until_us
+        """Consider the worker last until then, or until it answers; never shortens a suspicion."""
+        self._suspected_until_us[worker] = max(until_us, int(self._suspected_until_us[worker]))
         self._standing_until_us = _NEVER_US
 
     def start(self, request_id: Hashable, flight: Flight) -> bool:
@@ -145,7 +145,8 @@ class FleetView:
         if flight is not None:
             self._estimate(flight.worker)
             if self._suspected_until_us[flight.worker] != _NEVER_US:
-                self.suspect(flight.worker, _NEVER_US)
+                self._suspected_until_us[flight.worker] = _NEVER_US
+                self._standing_until_us = _NEVER_US
         return flight
 
     def end(self, request_id: Hashable) -> Flight | None:

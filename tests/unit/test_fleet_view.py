@@ -109,6 +109,13 @@ class TestStanding:
         assert standings(view, NOW_US + 9)[US_0] is Standing.SUSPECTED
         assert standings(view, NOW_US + 10)[US_0] is Standing.KNOWN
 
+    def test_a_second_suspicion_does_not_shorten_the_first(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0"), NOW_US)
+        view.suspect(US_0, NOW_US + 10)
+        view.suspect(US_0, NOW_US + 5)
+        assert standings(view, NOW_US + 9)[US_0] is Standing.SUSPECTED
+
     def test_suspicion_does_not_outrank_draining(self) -> None:
         view = make_view()
         view.suspect(US_0, NOW_US + SECOND)
