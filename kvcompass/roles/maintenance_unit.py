@@ -398,11 +398,11 @@ class MaintenanceUnit:
     def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
         source.lease_until_us = now_us + self._lease_us
         source.lease_ended = False
-        if renewal.sequence < source.sequence or source.report is not None:
-            return []
         if renewal.sequence > source.sequence:
             source.sequence = renewal.sequence
             return self._on_hole(source, now_us)
+        if renewal.sequence < source.sequence or source.report is not None:
+            return []
         if source.in_step:
             due = source.changed and now_us >= source.compared_us + self.bounds.compare_period_us
             if not due or self._agrees(source, renewal, now_us):

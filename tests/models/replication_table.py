@@ -1,0 +1,107 @@
+"""A shard's writer and view as dictionaries: obviously right, and as slow as they look."""
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.errors import ProtocolError
+from kvcompass.index import ApplyResult, Patches
+
+_GROUP = struct.Struct("<QBBB")
+_CLEAR = 2**64 - 1
+
+Fields = dict[tuple[int, int, int], int]
+"""(key, table, slot) -> tier, never 0."""
+
+
+def _digest(fields: Fields) -> int:
+    return zlib.crc32(repr(sorted(fields.items())).encode())
+
+
+def _put(fields: Fields, key: int, table: int, slot: int, tier: int) -> None:
+    if key == _CLEAR:
+        for place in [place for place in fields if place[1:] == (table, slot)]:
+            del fields[place]
+    elif tier:
+        fields[key, table, slot] = tier
+    else:
+        fields.pop((key, table, slot), None)
+
+
+@dataclass
+class DictTables:
+    """Twin of `ShardTables`. `rebuild_every`: each so many-th edit pretends to rebuild."""
+
+    rebuild_every: int = 0
+    fields: Fields = field(default_factory=dict)
+    edits: int = 0
+
+    @property
+    def entries(self) -> int:
+        return len({(key, table) for key, table, _ in self.fields})
+
+    def edit(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
+        groups = []
+        for key, tier in zip(keys.tolist(), tiers.tolist(), strict=True):
+            if self.fields.get((key, table, slot), 0) != tier:
+                _put(self.fields, key, table, slot, tier)
+                groups.append(_GROUP.pack(key, table, slot, tier))
+        self.edits += 1
+        if self.rebuild_every and self.edits % self.rebuild_every == 0:
+            return Patches(b"", 1, rebuilt=True)
+        return Patches(b"".join(groups), len(groups))
+
+    def clear_worker(self, table: int, slot: int) -> Patches:
+        _put(self.fields, _CLEAR, table, slot, 0)
+        return Patches(_GROUP.pack(_CLEAR, table, slot, 0), 1)
+
+    def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        held = {key: tier for (key, *place), tier in self.fields.items() if place == [table, slot]}
+        return np.array(list(held), np.uint64), np.array(list(held.values()), np.uint8)
+
+    def snapshot(self) -> bytes:
+        return b"".join(_GROUP.pack(*place, tier) for place, tier in self.fields.items())
+
+    def digest(self) -> int:
+        return _digest(self.fields)
+
+
+@dataclass
+class DictView:
+    """Twin of `IndexView`, for one shard."""
+
+    fields: Fields = field(default_factory=dict)
+    sequence: int = 0
+    present: bool = False
+    loads: int = 0
+
+    def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
+        if len(data) % _GROUP.size:
+            raise ProtocolError("malformed", field="snapshot")
+        fields: Fields = {}
+        for key, table, slot, tier in _GROUP.iter_unpack(data):
+            fields[key, table, slot] = tier
+        if _digest(fields) != digest:
+            raise ProtocolError("another digest", field="digest")
+        self.fields, self.sequence, self.present = fields, sequence, True
+        self.loads += 1
+
+    def apply(self, shard: int, first_sequence: int, count: int, payload: bytes) -> ApplyResult:
+        if not self.present or first_sequence > self.sequence + 1:
+            return ApplyResult(0, 0, gap=True)
+        if len(payload) != count * _GROUP.size:
+            raise ProtocolError("malformed", field="patches")
+        old = min(count, self.sequence + 1 - first_sequence)
+        for group in list(_GROUP.iter_unpack(payload))[old:]:
+            _put(self.fields, *group)
+        self.sequence = max(self.sequence, first_sequence + count - 1)
+        return ApplyResult(count - old, old, gap=False)
+
+    def digest(self, shard: int) -> int:
+        return _digest(self.fields)
+
+    def applied_sequence(self, shard: int) -> int:
+        return self.sequence

@@ -1,0 +1,306 @@
+"""A unit holds for each worker exactly what that worker says, as long as it lives."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcompass.plan.layout import layout_fields
+from kvcompass.roles.maintenance_unit import MaintenanceUnit, UnitBounds
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    AgentToUnit,
+    FullReport,
+    Refusal,
+    ReportRequest,
+    UnitToAgent,
+    Welcome,
+)
+from kvcompass.roles.worker_source import AgentSession, edits_between
+from tests.models.replication_agent import TwinAgent, edits_of
+from tests.models.replication_fleet import WORKERS, S, replication_plan
+from tests.models.replication_table import DictTables
+
+LEASE_US = 3 * S
+
+
+def new_unit(now_us: int = 0, *, shards: int = 1, epoch: int = 10, **bounds: int) -> MaintenanceUnit:
+    plan = replication_plan(shards=shards)
+    return MaintenanceUnit(
+        plan,
+        "unit-0",
+        epoch=epoch,
+        layout=layout_fields(plan),
+        tables=DictTables(),
+        now_us=now_us,
+        bounds=UnitBounds(**bounds),
+    )
+
+
+def agent(worker_id: str = "a-0", **holdings: int) -> TwinAgent:
+    plan = replication_plan()
+    return TwinAgent(
+        worker_id, layout_fields(plan), holdings={int(key[1:]): tier for key, tier in holdings.items()}
+    )
+
+
+def connect(unit: MaintenanceUnit, source: TwinAgent, now_us: int = 0) -> tuple[AgentSession, Welcome]:
+    opened = unit.agent_connected(source.hello(), now_us)
+    assert not isinstance(opened, Refusal), opened
+    return opened
+
+
+def held(unit: MaintenanceUnit, worker_id: str = "a-0") -> dict[int, int]:
+    keys, tiers = unit.holdings(worker_id)
+    return dict(zip(keys.tolist(), tiers.tolist(), strict=True))
+
+
+def tell(
+    unit: MaintenanceUnit, session: AgentSession, messages: list[AgentToUnit], now_us: int = 0
+) -> list[UnitToAgent]:
+    return [answer for message in messages for answer in unit.on_agent_message(session, message, now_us)]
+
+
+def test_edits_of_a_worker_that_agrees_are_applied_and_acknowledged():
+    unit, a = new_unit(), agent()
+    session, welcome = connect(unit, a)
+    assert welcome == Welcome(unit_epoch=10, lease_ms=3_000, full_report_wanted=False)
+    assert tell(unit, session, [a.edit({1: 1, 2: 2}), a.edit({1: 0})]) == [
+        Acknowledgement(1),
+        Acknowledgement(2),
+    ]
+    assert held(unit) == a.holdings == {2: 2}
+
+
+def test_a_worker_that_holds_something_else_is_asked_for_a_report_which_replaces():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1, 2: 1, 3: 2})])
+    unit.agent_disconnected(session)
+    a.holdings = {2: 2, 3: 2, 4: 1}
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    before = unit.sequence
+    tell(unit, session, a.full_report(chunk=2))
+    assert held(unit) == a.holdings
+    assert unit.sequence == before + 3, "only the three changes become patch groups"
+
+
+def test_a_worker_that_holds_nothing_reports_nothing_and_replaces_what_was_held():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1})])
+    a.holdings = {}
+    a.restart()
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    tell(unit, session, a.full_report())
+    assert held(unit) == {}
+
+
+def test_a_hole_makes_the_unit_ask_once_and_ignore_edits_until_the_report():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    a.edit({1: 1})
+    answers = tell(unit, session, [a.edit({2: 1}), a.edit({3: 1})])
+    assert [type(answer) for answer in answers] == [ReportRequest, Acknowledgement]
+    assert held(unit) == {}
+    assert (unit.counters.holes, unit.counters.ignored_edits) == (1, 1)
+    tell(unit, session, a.full_report())
+    assert held(unit) == a.holdings
+    tell(unit, session, [a.edit({4: 2})])
+    assert held(unit) == a.holdings
+
+
+def test_an_old_edit_is_ignored_and_counted():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    first, second = a.edit({1: 1}), a.edit({1: 2})
+    assert tell(unit, session, [first, second, first, second]) == [Acknowledgement(1), Acknowledgement(2)]
+    assert held(unit) == {1: 2}
+    assert unit.counters.old_messages == 2
+
+
+def test_edits_between_the_chunks_of_a_report_are_part_of_it():
+    unit, a = new_unit(), agent(k1=1, k2=1, k3=1)
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    head, tail = a.full_report(chunk=2)
+    assert isinstance(tail, FullReport)
+    between = edits_of(tail.sequence, {1: 0, 9: 2})
+    tail = FullReport(tail.sequence + 1, tail.keys, tail.tiers, first=False, last=True)
+    tell(unit, session, [head, between, tail])
+    assert held(unit) == {2: 1, 3: 1, 9: 2}
+
+
+def test_a_lost_chunk_makes_the_unit_ask_again():
+    unit, a = new_unit(), agent(k1=1, k2=1, k3=1, k4=1)
+    session, _ = connect(unit, a)
+    first, _, third, fourth = a.full_report(chunk=1)
+    answers = tell(unit, session, [first, third, fourth])
+    assert [type(answer) for answer in answers] == [Acknowledgement, ReportRequest]
+    assert held(unit) == {}
+    tell(unit, session, a.full_report())
+    assert held(unit) == a.holdings
+
+
+def test_a_renewal_that_is_ahead_shows_that_the_last_edit_was_lost():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    a.edit({1: 1})
+    answers = tell(unit, session, [a.renewal()], 1)
+    assert [type(answer) for answer in answers] == [ReportRequest]
+
+
+def test_a_worker_whose_digest_drifts_is_asked_for_a_report():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1})])
+    a.holdings[2] = 1
+    assert tell(unit, session, [a.renewal()], 1 * S) == []
+    answers = tell(unit, session, [a.renewal()], 6 * S)
+    assert [type(answer) for answer in answers] == [ReportRequest]
+    assert unit.counters.digest_mismatches == 1
+
+
+def test_a_lost_report_request_is_repeated_but_not_at_every_renewal():
+    unit, a = new_unit(), agent(k1=1)
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    asked = [bool(tell(unit, session, [a.renewal()], now)) for now in (S // 2, S, S + S // 2, 2 * S)]
+    assert asked == [False, True, False, True]
+
+
+def test_only_renewals_extend_a_lease_and_its_end_clears_the_worker_alone():
+    unit, a, b = new_unit(), agent("a-0"), agent("a-1")
+    (session_a, _), (session_b, _) = connect(unit, a), connect(unit, b)
+    tell(unit, session_a, [a.edit({1: 1, 2: 1})])
+    tell(unit, session_b, [b.edit({1: 2})])
+    tell(unit, session_b, [b.renewal()], 2 * S)
+    tell(unit, session_a, [a.edit({3: 1})], LEASE_US - 1)
+    unit.tick(LEASE_US - 1)
+    assert held(unit, "a-0") == a.holdings
+    unit.tick(LEASE_US)
+    assert held(unit, "a-0") == {}
+    assert held(unit, "a-1") == b.holdings
+    assert unit.counters.leases_ended == 1
+    assert unit.live_workers() == ["a-1"]
+
+
+def test_a_worker_that_renews_after_its_lease_has_ended_is_asked_for_everything():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1})])
+    unit.tick(LEASE_US)
+    assert tell(unit, session, [a.edit({2: 1})], 4 * S) == [Acknowledgement(2)]
+    assert held(unit) == {}
+    answers = tell(unit, session, [a.renewal()], 4 * S)
+    assert [type(answer) for answer in answers] == [ReportRequest]
+    tell(unit, session, a.full_report(), 4 * S)
+    assert held(unit) == a.holdings
+
+
+def test_a_reconnecting_agent_of_a_dead_engine_does_not_bring_its_worker_back():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1})])
+    unit.tick(LEASE_US)
+    session, welcome = connect(unit, a, 4 * S)
+    assert not welcome.full_report_wanted
+    tell(unit, session, [*a.full_report(), a.edit({2: 1})], 4 * S)
+    assert held(unit) == {}
+    assert unit.live_workers() == []
+
+
+def test_a_sequence_that_goes_back_without_a_new_epoch_is_refused_by_name():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1}), a.edit({2: 1})])
+    a.sequence = 1
+    refusal = unit.agent_connected(a.hello(), 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == "sequence"
+    a.restart()
+    connect(unit, a)
+
+
+def test_a_new_stream_of_a_worker_replaces_the_old_one():
+    unit, a = new_unit(), agent()
+    old, _ = connect(unit, a)
+    new, _ = connect(unit, a)
+    (refusal,) = unit.on_agent_message(old, a.renewal(), 0)
+    assert isinstance(refusal, Refusal)
+    unit.agent_disconnected(old)
+    assert unit.on_agent_message(new, a.edit({1: 1}), 0) == [Acknowledgement(1)]
+
+
+def test_a_stranger_another_layout_and_an_old_plan_are_refused_by_name():
+    unit = new_unit()
+    stranger, other, old, near = agent("z-9"), agent(), agent(), agent()
+    other.layout = {**other.layout, "quantum": "256"}
+    old.plan_version, near.plan_version = 3, 2
+    refusals = [unit.agent_connected(source.hello(), 0) for source in (stranger, other, old)]
+    fields = [refusal.field for refusal in refusals if isinstance(refusal, Refusal)]
+    assert fields == ["worker_id", "quantum", "plan_version"]
+    assert unit.counters.refusals == 3
+    connect(unit, near)
+
+
+def test_a_key_of_another_shard_is_refused():
+    unit = new_unit(shards=2)
+    plan = replication_plan(shards=2)
+    a = TwinAgent("a-0", layout_fields(plan))
+    session, _ = connect(unit, a)
+    (refusal,) = unit.on_agent_message(session, a.edit({2**63 - 1: 1}), 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == "edits.keys"
+
+
+def test_a_report_has_a_bound():
+    unit, a = new_unit(report_keys=3), agent(k1=1, k2=1, k3=1, k4=1)
+    session, _ = connect(unit, a)
+    answers = tell(unit, session, a.full_report(chunk=4))
+    assert [type(answer) for answer in answers] == [Refusal]
+
+
+def test_a_new_unit_settles_when_every_worker_has_reported_or_had_its_chance():
+    unit, a, b = new_unit(), agent("a-0", k1=1), agent("a-1")
+    session, _ = connect(unit, a)
+    connect(unit, b)
+    assert unit.awaited_workers() == ["a-0", "b-0"]
+    tell(unit, session, [*a.full_report(), a.renewal()], S)
+    assert unit.awaited_workers() == ["b-0"]
+    assert not unit.settled
+    connect(unit, agent("b-0"))
+    assert unit.settled
+
+    waiting = new_unit()
+    waiting.tick(2 * LEASE_US - 1)
+    assert not waiting.settled
+    waiting.tick(2 * LEASE_US)
+    assert waiting.settled
+
+
+holdings = st.dictionaries(st.integers(0, 30), st.sampled_from([1, 2]))
+
+
+@given(holdings, holdings)
+def test_the_edits_between_two_holdings_are_their_difference(before, after):
+    def arrays(tiers: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(list(tiers), np.uint64), np.array(list(tiers.values()), np.uint8)
+
+    keys, tiers = edits_between(*arrays(before), *arrays(dict(sorted(after.items()))))
+    edits = dict(zip(keys.tolist(), tiers.tolist(), strict=True))
+    gone = {key: 0 for key in before if key not in after}
+    assert edits == gone | {key: tier for key, tier in after.items() if before.get(key) != tier}
+    assert list(edits)[: len(gone)] == list(gone)
+
+
+@pytest.mark.parametrize("worker_id", WORKERS)
+def test_every_worker_of_the_plan_has_its_own_fields(worker_id):
+    unit, a = new_unit(), agent(worker_id)
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({7: 2})])
+    assert [held(unit, worker) for worker in WORKERS] == [
+        {7: 2} if worker == worker_id else {} for worker in WORKERS
+    ]

@@ -1,0 +1,73 @@
+"""The log hands out every group exactly once in order, forgets within its bounds, and never cuts an entry."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcompass.roles.patch_log import PatchLog
+
+entries = st.lists(st.integers(1, 5), max_size=40)
+
+
+def payload_of(first: int, count: int) -> bytes:
+    """A byte a group: its number."""
+    return bytes((first + i) % 256 for i in range(count))
+
+
+def filled(counts: list[int], groups_max: int = 10_000, bytes_max: int = 10_000) -> PatchLog:
+    log = PatchLog(groups_max=groups_max, bytes_max=bytes_max)
+    for count in counts:
+        log.append(payload_of(log.sequence + 1, count), count)
+    return log
+
+
+@given(entries, st.integers(1, 12))
+def test_a_reader_gets_every_group_once_and_in_order(counts, groups_max):
+    log = filled(counts)
+    cursor, received = 0, b""
+    while (run := log.after(cursor, groups_max)) is not None:
+        assert run.first == cursor + 1
+        assert run.count <= max(groups_max, *counts)
+        received += run.payload
+        cursor = run.last
+    assert cursor == log.sequence == sum(counts)
+    assert received == payload_of(1, sum(counts))
+
+
+@given(entries, st.data())
+def test_a_reader_in_the_middle_of_an_entry_gets_the_whole_entry(counts, data):
+    log = filled(counts)
+    cursor = data.draw(st.integers(0, log.sequence))
+    run = log.after(cursor, 1)
+    if cursor == log.sequence:
+        assert run is None
+    else:
+        assert run is not None
+        assert run.first <= cursor + 1 <= run.last
+        assert run.payload == payload_of(run.first, run.count)
+
+
+@given(entries, st.integers(1, 20), st.integers(1, 20))
+def test_what_is_kept_is_the_newest_within_both_bounds(counts, groups_max, bytes_max):
+    log = filled(counts, groups_max, bytes_max)
+    kept = log.sequence - log.floor
+    assert kept <= min(groups_max, bytes_max)
+    cursor, received = log.floor, b""
+    while (run := log.after(cursor, 3)) is not None:
+        received += run.payload
+        cursor = run.last
+    assert received == payload_of(log.floor + 1, kept)
+    boundaries = [sum(counts[:i]) for i in range(len(counts) + 1)]
+    fitting = [start for start in boundaries if log.sequence - start <= min(groups_max, bytes_max)]
+    assert log.floor == min(fitting)
+
+
+@given(entries, entries)
+def test_a_restart_takes_one_sequence_and_forgets_what_was_before(before, after):
+    log = filled(before)
+    log.restart()
+    assert log.sequence == log.floor == log.restarted_at == sum(before) + 1
+    assert log.after(log.sequence, 10) is None
+    for count in after:
+        log.append(payload_of(log.sequence + 1, count), count)
+    run = log.after(log.floor, 10_000)
+    assert run is None if not after else run is not None and run.first == sum(before) + 2
