@@ -97,11 +97,10 @@ class Exchange:
         await self.end(body)
 
     async def refuse(self, error: ApiError, extra: list[Header] | None = None) -> None:
-        """An error answer. Where the body may not have been read, the connection ends with it."""
-        headers = error.headers() + (extra or [])
-        if error.status in (413, 415, 431):
-            headers.append((b"connection", b"close"))
-        await self.answer(error.status, headers, error.body())
+        """An error answer. What is left of the request's body the server reads and drops: closing on a client
+        that still writes would take the answer away from it.
+        """
+        await self.answer(error.status, error.headers() + (extra or []), error.body())
 
 
 class Presence:

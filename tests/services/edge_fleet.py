@@ -151,6 +151,7 @@ class Fleet:
     edges: dict[str, EdgeService]
     engines: dict[str, FakeEngine]
     lookups: dict[str, FakeLookup]
+    lifecycles: dict[str, Lifecycle]
 
     def base(self, edge: str = "us") -> str:
         return f"http://127.0.0.1:{self.edges[edge].public_server.port}"
@@ -270,7 +271,7 @@ async def fleet(
             await eventually(lambda service=service, task=task: service.readiness.warm or task.done())
             if task.done():
                 task.result()
-        yield Fleet(plan, services, engines, dict(zip(regions, lookups, strict=True)))
+        yield Fleet(plan, services, engines, dict(zip(regions, lookups, strict=True)), lifecycles)
     finally:
         for lifecycle in lifecycles.values():
             lifecycle.stop()

@@ -1,0 +1,89 @@
+"""The decision explained, the state shown, readiness that tells the truth, an orderly end."""
+
+import asyncio
+
+from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet
+
+
+async def test_the_decision_without_forwarding(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.holds("us", "us-1", 512)
+        long = {"model": MODEL, "prompt": list(range(2_000))}
+        told = (await client.post("/v1/kvcompass/route", json=long)).json()
+        assert lab.served() == {}
+        assert told["chosen"] == "us-1"
+        assert told["claim"] == 512
+        assert told["tier"] == "VRAM"
+        assert told["prompt_tokens"] == 2_000
+        assert told["lengths"][0] == 128
+        assert told["lengths"][-1] < 2_000
+        assert told["blind"] is True
+        assert told["shards_not_exact"] == {"0": "absent"}
+        assert {worker["worker"] for worker in told["workers"]} == {w.id for w in lab.plan.workers}
+        assert told["runners_up"][0] in {w.id for w in lab.plan.workers} - {"us-1"}
+        first = told["workers"][0]
+        terms = sum(first[term] for term in ("wan_ms", "queue_ms", "recompute_ms", "reload_ms"))
+        assert abs(first["score_ms"] - terms) < 1e-6
+        answer = await client.post("/v1/completions", json=long)
+        assert answer.headers["x-kvcompass-worker"] == told["chosen"]
+
+
+async def test_route_takes_chat_bodies_and_refuses_bad_ones(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        assert (await client.post("/v1/kvcompass/route", json=CHAT)).json()["chosen"]
+        bad = await client.post("/v1/kvcompass/route", json={**CHAT, "model": "other"})
+        assert bad.json()["error"]["code"] == "model_not_found"
+        salted = (await client.post("/v1/kvcompass/route", json={**CHAT, "cache_salt": "x"})).json()
+        assert salted["unkeyed"] == "own_cache"
+        assert salted["lengths"] == []
+        assert lab.outcomes() == {}
+
+
+async def test_not_ready_until_the_shards_are_loaded(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        answer = await client.get("/ready")
+        assert answer.status_code == 503
+        assert answer.json()["reasons"] == ["shard 0 is not loaded"]
+        health = await client.get("/health")
+        assert (health.status_code, health.json()["state"]) == (200, "starting")
+        state = (await client.get("/v1/kvcompass/state")).json()
+        assert state["shards"][0]["state"] == "absent"
+        assert {worker["worker"] for worker in state["workers"]} == {w.id for w in lab.plan.workers}
+        assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        assert lab.metric("us", "blind_decisions_total") == 1
+
+
+async def test_not_warm_not_served(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.edges["us"].readiness.warm = False
+        for url in ("/v1/chat/completions", "/v1/kvcompass/route"):
+            answer = await client.post(url, json=CHAT)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        assert lab.outcomes() == {"overloaded": 1}
+
+
+async def test_a_request_under_way_is_drained(monkeypatch):
+    async def slow(request, parsed):
+        await asyncio.sleep(0.4)
+        return await lab.engines["us-0"].good(request, parsed)
+
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.behave("us", slow)
+        request = asyncio.create_task(client.post("/v1/chat/completions", json=CHAT))
+        await eventually(lambda: lab.served() != {})
+        lab.lifecycles["us"].stop()
+        await eventually(lambda: "draining" in lab.edges["us"].readiness.reasons())
+        assert (await request).status_code == 200
+
+
+async def test_metrics_can_be_scraped(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        await client.post("/v1/chat/completions", json=CHAT)
+        answer = await client.get(f"http://127.0.0.1:{lab.edges['us'].ops.port}/metrics")
+        for line in (
+            'kvcompass_edge_requests_total{outcome="ok",route="chat"} 1.0',
+            'kvcompass_edge_view_state{shard="0",state="absent"} 1.0',
+            'kvcompass_edge_worker_belief{region="asia",worker="asia-0"} 1.0',
+            "kvcompass_edge_ready 0.0",
+        ):
+            assert line in answer.text

@@ -1,0 +1,166 @@
+"""Two edges: a request crosses regions once, siblings step in, load travels with answers and by itself."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.roles.messages import AgentLoad
+from services.edge.piggyback import unpack_load
+from services.runtime.epoch import now_us
+from services.runtime.grpc_transport import Dialer
+from services.wire.rpc import read, report_load
+from tests.services.edge_fleet import CHAT, PEER_KEY, FakeEngine, dies, eventually, fleet, hangs, status
+
+PAIR = ("us", "eu")
+STREAM = {**CHAT, "stream": True}
+
+
+def hop(worker: str, origin: str = "us", key: str = PEER_KEY) -> dict[str, str]:
+    headers = {"x-kvcompass-worker": worker, "x-kvcompass-origin": origin, "x-kvcompass-prompt-tokens": "100"}
+    return {**headers, "authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("body", [CHAT, STREAM])
+async def test_a_request_goes_to_the_region_that_holds_it(monkeypatch, body):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.engines["eu-1"].cached_tokens = 8_192
+        ids = {**body, "messages": [{"role": "user", "content": "word " * 9_000}]}
+        answer = await client.post("/v1/chat/completions", json=ids)
+        assert answer.status_code == 200
+        assert answer.headers["x-kvcompass-worker"] == "eu-1"
+        assert answer.headers["x-kvcompass-region"] == "eu"
+        assert "x-kvcompass-load" not in answer.headers
+        assert b'"usage"' not in answer.content or body is CHAT
+        assert lab.served() == {"eu-1": 1}
+        seen = lab.engines["eu-1"].headers[0]
+        assert not [name for name in seen if name.startswith("x-kvcompass") or name == "authorization"]
+        assert seen["x-request-id"] == answer.headers["x-request-id"]
+        assert lab.metric("us", "cross_region_hits_total", region="eu") == 1
+        assert lab.metric("eu", "peer_requests_total", origin="us", outcome="ok") == 1
+        assert lab.metric("us", "loads_total", source="piggyback", use="accepted") == 1
+        await eventually(lab.at_rest)
+
+
+async def test_a_sibling_steps_in_at_the_far_edge(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", dies)
+        prompt = {"model": "model", "prompt": [7] * 9_000}
+        answer = await client.post("/v1/completions", json=prompt)
+        assert answer.headers["x-kvcompass-worker"] == "eu-0"
+        assert lab.served() == {"eu-1": 1, "eu-0": 1}
+        assert lab.metric("eu", "peer_moves_total") == 1
+        assert lab.metric("us", "wrong_claims_total", worker="eu-1") == 0
+        assert float(lab.edges["us"].role.fleet.beliefs.values.min()) == 1.0
+        await eventually(lab.at_rest)
+
+
+@pytest.mark.parametrize("failure", [dies, status(503)])
+async def test_a_dead_region_is_left_after_one_hop(monkeypatch, failure):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu", failure)
+        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        assert answer.status_code == 200
+        assert answer.headers["x-kvcompass-region"] == "us"
+        assert lab.served()["eu-0"] == lab.served()["eu-1"] == 1
+        await eventually(lab.at_rest)
+
+
+async def test_an_unreachable_edge_costs_one_try_and_is_remembered(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.holds("us", "asia-0", 8_192)
+        for _ in range(3):
+            answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+            assert answer.headers["x-kvcompass-region"] == "us"
+        assert lab.metric("us", "retries_total", cause="unreachable") == 1
+
+
+async def test_leaving_cancels_the_engine_two_edges_away(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", hangs)
+        with pytest.raises(httpx.ReadTimeout):
+            await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000}, timeout=0.5)
+        await eventually(lambda: lab.engines["eu-1"].cancelled == 1)
+        await eventually(lab.at_rest)
+        assert lab.outcomes("us") == {"cancelled": 1}
+        assert lab.metric("eu", "peer_requests_total", origin="us", outcome="cancelled") == 1
+
+
+async def test_a_break_two_edges_away_is_seen_as_one(monkeypatch):
+    engine = FakeEngine("x")
+
+    async def breaks(request, _parsed):
+        response = await engine.begin(request)
+        await response.write(engine.chunk("half"))
+        await asyncio.sleep(0.05)
+        request.transport.abort()
+        return response
+
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", breaks)
+        answer = await client.post(
+            "/v1/completions", json={"model": "model", "prompt": [7] * 9_000, "stream": True}
+        )
+        assert answer.content.startswith(engine.chunk("half"))
+        assert b'"error"' in answer.content
+        assert lab.outcomes("us") == {"cut": 1}
+        assert lab.metric("eu", "peer_requests_total", origin="us", outcome="cut") == 1
+
+
+async def test_the_peer_listener_keeps_strangers_and_loops_out(monkeypatch):
+    async with fleet(monkeypatch) as lab, httpx.AsyncClient(base_url=lab.peer("us"), trust_env=False) as peer:
+        url = "/v1/chat/completions"
+
+        async def code(headers, path=url):
+            answer = await peer.post(path, json=CHAT, headers=headers)
+            return answer.status_code, answer.json()["error"]["code"]
+
+        assert await code({}) == (401, "invalid_api_key")
+        assert await code(hop("us-0", "eu", key="wrong-key-wrong-key")) == (401, "invalid_api_key")
+        assert await code(hop("eu-0", "eu")) == (503, "no_worker")
+        assert await code(hop("us-0", "us")) == (503, "no_worker")
+        assert await code(hop("us-0", "mars")) == (503, "no_worker")
+        assert await code(hop("us-0", "eu"), "/v1/models") == (404, "unknown_url")
+        assert lab.served() == {}
+        answer = await peer.post(url, json=CHAT, headers=hop("us-0", "eu"))
+        assert answer.status_code == 200
+        assert answer.headers["x-kvcompass-worker"] == "us-0"
+        assert unpack_load(answer.headers["x-kvcompass-load"]).region == "us"
+
+
+def worker_load(worker: str, queue_ms: float) -> WorkerLoad:
+    return WorkerLoad(worker, WorkerState.READY, queue_ms, 1, 0, 10, 100, 0.2, 0)
+
+
+async def test_load_reaches_the_own_edge_and_then_the_others(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab:
+        us, eu = lab.edges["us"], lab.edges["eu"]
+        async with Dialer({}).channel(us.place.grpc_address) as channel:
+            call = report_load(channel)()
+            await call.write(AgentLoad(us._handshake, 9, 1, worker_load("us-0", 123.0)))
+            reply = await asyncio.wait_for(read(call), 5)
+            assert reply.sequence == 1
+            await call.write(AgentLoad(None, 9, 2, worker_load("us-0", 77.0)))
+            await eventually(lambda: us.role.fleet.queue_ms[0] == 77.0)
+            await eventually(lambda: eu.role.fleet.load_of(0, now_us()) is not None)
+            assert us.role.fleet.load_of(1, now_us()) is None
+            call.cancel()
+
+
+async def test_a_stream_without_the_right_handshake_is_refused(monkeypatch):
+    async with fleet(monkeypatch) as lab:
+        us = lab.edges["us"]
+        wrong = type(us._handshake)("us-0", 9, 1, 1, {**us._handshake.layout, "quantum": "64"})
+        async with Dialer({}).channel(us.place.grpc_address) as channel:
+            for handshake, field in ((None, "handshake"), (wrong, "quantum")):
+                call = report_load(channel)()
+                await call.write(AgentLoad(handshake, 9, 1, worker_load("us-0", 1.0)))
+                refusal = await asyncio.wait_for(read(call), 5)
+                assert refusal.field == field
+        assert us.role.fleet.load_of(0, now_us()) is None
