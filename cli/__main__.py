@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from cli import hash_key, lab_commands, plan_commands, warm
 
@@ -13,6 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="kvcompass", description="A discovery plane for prefix caches across regions."
     )
+    parser.add_argument("--version", action="version", version=f"kvcompass {version('kvcompass')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     plan_commands.add_arguments(commands)
     lab_commands.add_arguments(commands, wanted=arguments[:1] == ["lab"])

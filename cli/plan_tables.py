@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -41,7 +41,7 @@ def print_plan(plan: Plan, console: Console | None = None) -> None:
         console.print()
 
 
-def _summary(plan: Plan) -> Table:
+def _summary(plan: Plan) -> Group:
     rows = (
         ("fleet", plan.fleet),
         ("plan_version", plan.plan_version),
@@ -56,7 +56,7 @@ def _summary(plan: Plan) -> Table:
     return _table("Plan", ("", ""), rows)
 
 
-def _matrix(plan: Plan, title: str, cell: Callable[[int, int], str]) -> Table:
+def _matrix(plan: Plan, title: str, cell: Callable[[int, int], str]) -> Group:
     regions = range(len(plan.regions))
     rows = ((origin, *(cell(o, r) for r in regions)) for o, origin in enumerate(plan.regions))
     return _table(title, ("", *plan.regions), rows)
@@ -75,13 +75,13 @@ def _lengths(plan: Plan) -> Callable[[int, int], str]:
     return cell
 
 
-def _ladder(plan: Plan) -> Table:
+def _ladder(plan: Plan) -> Group:
     lengths = registered_lengths(plan)
     title = f"Registered lengths, policy {plan.lengths.policy}: {len(lengths)}"
     return _table(title, ("tokens",), ((", ".join(map(str, lengths)),),))
 
 
-def _keys_per_prompt(plan: Plan) -> Table:
+def _keys_per_prompt(plan: Plan) -> Group:
     queries = query_plan(plan)
     read = queries.queried.copy()
     for o, r in zip(*np.nonzero(queries.guard >= 0), strict=True):
@@ -102,7 +102,7 @@ def _keys_per_prompt(plan: Plan) -> Table:
     return _table("Keys per prompt", header, rows)
 
 
-def _shards(plan: Plan) -> Table:
+def _shards(plan: Plan) -> Group:
     rows = (
         (
             unit.shard,
@@ -116,12 +116,12 @@ def _shards(plan: Plan) -> Table:
     return _table("Shards", ("shard", "part of the keys", "maintenance unit", "region", "address"), rows)
 
 
-def _edges(plan: Plan) -> Table:
+def _edges(plan: Plan) -> Group:
     rows = ((edge.id, edge.region, edge.address, edge.peer_address, edge.grpc_address) for edge in plan.edges)
     return _table("Edges", ("edge", "region", "address", "peer_address", "grpc_address"), rows)
 
 
-def _workers(plan: Plan) -> Table:
+def _workers(plan: Plan) -> Group:
     rows = (
         (
             worker.id,
@@ -146,7 +146,7 @@ def _workers(plan: Plan) -> Table:
     return _table("Workers", header, rows)
 
 
-def _clipped(plan: Plan) -> Iterable[Table]:
+def _clipped(plan: Plan) -> Iterable[Group]:
     rows = [
         (entry.origin, entry.region, ", ".join(map(str, entry.lengths)), "yes" if entry.unreachable else "no")
         for entry in clipped_lengths(plan)
@@ -156,11 +156,11 @@ def _clipped(plan: Plan) -> Iterable[Table]:
         yield _table(title, ("from", "to", "clipped, tokens", "nothing left to query"), rows)
 
 
-def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+def _table(title: str, header: Iterable[str], rows: Iterable[Iterable[object]]) -> Group:
     header = tuple(header)
-    table = Table(title=Text(title), title_justify="left", show_header=any(header))
+    table = Table(show_header=any(header))
     for name in header:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    return table
+    return Group(Text(title, style="bold"), table)

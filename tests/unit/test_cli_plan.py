@@ -123,3 +123,10 @@ def test_an_unfinished_command_exits_with_its_usage(
         main(arguments)
     assert left.value.code == 2
     assert "usage: kvcompass" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("kvcompass ")
