@@ -1,0 +1,40 @@
+"""Settings of the double: faults are named, nothing bad becomes a default."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.mock_sglang.__main__ import _settings
+from services.mock_sglang.settings import MockSettings
+from services.runtime.settings import SettingsError
+
+
+def test_flags_override_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mock.toml"
+    file.write_text('model = "m"\npage_size = 32\n[timing]\ndecode_ms = 5.0\n')
+    settings = _settings(file, {"time_scale": 0.5})
+    assert (settings.page_size, settings.time_scale) == (32, 0.5)
+    config = settings.engine_config()
+    assert config.page_size == 32
+    assert config.timing.decode_step_us(0) == 5_000
+
+
+def test_the_file_may_be_left_out() -> None:
+    assert _settings(None, {"model": "m"}) == MockSettings(model="m")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({}, "settings"),
+        ({"model": "m", "page_size": 0}, "page_size"),
+        ({"model": "m", "time_scale": -1.0}, "time_scale"),
+        ({"model": "m", "cache_tokens": 15}, "cache_tokens"),
+        ({"model": "m", "unknown": 1}, "settings"),
+    ],
+)
+def test_faults_are_named(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _settings(None, given)
+    assert caught.value.field == field
