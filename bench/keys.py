@@ -1,4 +1,4 @@
-"""Cost of keys: a prompt in one pass at several sets of lengths, and an agent's steps. Prints a table and JSON.
+"""Cost of keys: one pass over a prompt at several lengths, and an agent's steps. Prints a table and JSON.
 
 python -m bench.keys --tokens 4096 --json out/bench/keys.json
 """
