@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -136,8 +137,6 @@ class EdgeService:
             await self.public_server.start()
             self._start_background(lifecycle)
             self._log.info("serving", **self._mode())
-            await asyncio.to_thread(warm)
-            self.readiness.warm = True
             await lifecycle.stopping.wait()
             await self._drain()
         finally:
@@ -164,6 +163,33 @@ class EdgeService:
             self._plan, self.place.region, self.role, self._handshake, self._dialer, self.metrics
         )
         lifecycle.background(broadcaster.run(), "broadcaster")
+        lifecycle.background(self._warm(), "warm")
+
+    async def _warm(self) -> None:
+        """Compiles the kernels off the loop, in a daemon thread: a stop does not wait for the compiler."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def tell(error: Exception | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        def compile_all() -> None:
+            failure = None
+            try:
+                warm()
+            except Exception as error:
+                failure = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(tell, failure)
+
+        threading.Thread(target=compile_all, name="warm", daemon=True).start()
+        await done
+        self.readiness.warm = True
 
     def _mode(self) -> Mapping[str, Any]:
         """The effective mode, for the first line of the log."""

@@ -128,6 +128,8 @@ class LoadBroadcaster:
         self._dialer = dialer
         self._metrics = metrics
         self._log = get_logger("broadcast")
+        self._lost: dict[str, str] = {}
+        """Why a peer is not reached now: said once, not at every attempt."""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -148,24 +150,26 @@ class LoadBroadcaster:
                 self._metrics.loads.labels("own", use).inc()
 
     async def _follow(self, edge_id: str) -> None:
-        while True:
-            pause_s = _RECONNECT_S
-            async with self._dialer.channel(self._peers[edge_id]) as channel:
+        async with self._dialer.channel(self._peers[edge_id]) as channel:
+            while True:
                 try:
-                    refusal = await self._stream(channel, self._mailboxes[edge_id])
-                    self._log.error("refused", peer=edge_id, field=refusal.field, message=refusal.message)
-                    pause_s = _REFUSED_S
+                    refusal = await self._stream(channel, edge_id)
+                    reason, pause_s = f"refused, {refusal.field}: {refusal.message}", _REFUSED_S
                 except (
                     grpc.aio.AioRpcError,
                     asyncio.InvalidStateError,
                     ProtocolError,
                     TimeoutError,
                 ) as error:
-                    self._log.info("stream lost", peer=edge_id, error=type(error).__name__)
-            await asyncio.sleep(pause_s)
+                    reason, pause_s = type(error).__name__, _RECONNECT_S
+                if self._lost.get(edge_id) != reason:
+                    self._lost[edge_id] = reason
+                    self._log.warning("peer edge lost", peer=edge_id, reason=reason)
+                await asyncio.sleep(pause_s)
 
-    async def _stream(self, channel: grpc.aio.Channel, mailbox: _Mailbox) -> Refusal:
+    async def _stream(self, channel: grpc.aio.Channel, edge_id: str) -> Refusal:
         """Sends what the mailbox gets. Returns when the peer refuses; raises when the stream breaks."""
+        mailbox = self._mailboxes[edge_id]
         call = exchange_load(channel)()
         try:
             async with asyncio.timeout(_REPLY_S):
@@ -173,6 +177,8 @@ class LoadBroadcaster:
                 reply = await read(call)
             if isinstance(reply, Refusal):
                 return reply
+            self._lost.pop(edge_id, None)
+            self._log.info("peer edge reached", peer=edge_id)
             while True:
                 load = await mailbox.take()
                 async with asyncio.timeout(_WRITE_S):
