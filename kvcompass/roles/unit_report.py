@@ -154,7 +154,8 @@ class UnitReport:
             return None
         if self._report_due:
             self._begin_report()
-        if self._renewal_due and (self._chunks or not self._pending):
+        between_chunks = bool(self._chunks) and not self._chunks[0].first
+        if self._renewal_due and (between_chunks or not (self._chunks or self._pending)):
             self._renewal_due = False
             return self._renewal()
         if self._chunks:

@@ -1,0 +1,131 @@
+"""The order of an engine's batches, and what a hole or a restart does to the agent's state."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcompass.fleet.load import WorkerState
+from kvcompass.roles.engine_events import AllBlocksCleared, BlockStored, EngineEvent
+from kvcompass.roles.engine_feed import EngineFeed, Order
+from kvcompass.roles.queue_estimate import EngineLoad
+from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from tests.models.agent_fleets import agent_plan
+
+IDLE = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=1_000)
+
+
+def block(block_hash: int, parent: int | None = None, *, size: int = 4) -> BlockStored:
+    tokens = np.full(size, block_hash, dtype=np.int32)
+    return BlockStored((block_hash,), parent, tokens, size, "GPU")
+
+
+def attached(*, replayed: bool = True) -> WorkerAgent:
+    agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
+    agent.on_engine_load(IDLE, 0)
+    agent.on_engine_up(1, same_process=False)
+    agent.on_attached(replayed=replayed)
+    return agent
+
+
+def test_orders() -> None:
+    feed = EngineFeed()
+    assert feed.arrived(0) is Order.NEXT
+    feed.applied = 5
+    assert feed.arrived(3) is Order.REPEATED
+    assert feed.arrived(6) is Order.NEXT
+    feed.applied = 6
+    assert feed.arrived(9) is Order.HOLE
+    assert feed.arrived(9) is Order.RESTARTED
+    feed.reconnected()
+    assert feed.arrived(4) is Order.REPEATED
+    feed.reset()
+    assert (feed.arrived(0), feed.applied) == (Order.NEXT, -1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=30))
+def test_any_delivery_ends_where_order_does(numbers: list[int]) -> None:
+    """Batches repeated, late or lost: as long as replays fill the holes, the holdings are the engine's."""
+    batches: list[list[EngineEvent]] = [[block(1)], [block(2, 1)], [block(3, 2)], [AllBlocksCleared()]]
+    batches += [[block(n)] for n in range(4, 10)]
+    straight, shuffled = attached(), attached()
+    for number, batch in enumerate(batches):
+        straight.on_batch(number, batch)
+    for number in [*numbers, 9]:
+        for missing in range(shuffled.applied + 1, number):
+            shuffled.on_batch(missing, batches[missing], replayed=True)
+        shuffled.on_batch(number, batches[number])
+    assert shuffled.state is AgentState.EXACT
+    for shard in range(2):
+        assert shuffled.digest(shard) == straight.digest(shard)
+
+
+def test_a_lost_batch_makes_it_partial_until_a_clear() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    assert agent.state is AgentState.EXACT
+    agent.on_batch(3, [block(2)])
+    assert (agent.state, agent.lost_batches, len(agent.holdings)) == (AgentState.PARTIAL, 2, 2)
+    agent.on_batch(4, [AllBlocksCleared(), block(3)])
+    assert (agent.state, len(agent.holdings)) == (AgentState.EXACT, 1)
+
+
+def test_a_past_longer_than_the_replay_is_begun_anew() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    agent.on_batch(7, [block(2)], replayed=True)
+    assert (agent.state, len(agent.holdings)) == (AgentState.PARTIAL, 1)
+
+
+def test_nothing_replayed_and_nothing_seen_is_partial_until_batch_0() -> None:
+    agent = attached(replayed=False)
+    assert agent.state is AgentState.PARTIAL
+    agent.on_batch(0, [block(1)])
+    assert agent.state is AgentState.EXACT
+
+
+def test_a_block_size_mismatch_withdraws_everything_and_names_the_field() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    edits = agent.on_batch(1, [block(2), block(3, size=8)])
+    assert [tier for edit in edits for tier in edit.tiers.tolist()] == [0]
+    assert agent.state is AgentState.REFUSED
+    assert agent.refusal is not None and agent.refusal.field == "block_size"
+    load = agent.load(0)
+    assert load is not None and load.state is WorkerState.DRAINING
+    assert agent.on_batch(2, [block(4)]) == ()
+    agent.on_engine_up(2, same_process=False)
+    assert agent.state is AgentState.ATTACHING
+
+
+def test_pages_of_one_token_work_where_the_plan_says_so() -> None:
+    agent = WorkerAgent(agent_plan(block_size=1, quantum=2), "us-0", epoch=1)
+    agent.on_batch(0, [block(1, size=1), block(2, 1, size=1), block(3, 2, size=1)])
+    assert (len(agent.holdings), agent.refusal) == (1, None)
+
+
+def test_an_engine_that_is_down_is_neither_vouched_for_nor_forgotten() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    assert agent.vouches
+    agent.on_engine_down()
+    load = agent.load(10)
+    assert load is not None and load.state is WorkerState.UNREACHABLE
+    assert (agent.state, agent.vouches, len(agent.holdings)) == (AgentState.UNREACHABLE, False, 1)
+    agent.on_engine_load(IDLE, 20)
+    assert (agent.state, agent.vouches) == (AgentState.ATTACHING, False), "perhaps it is another process"
+    assert agent.on_engine_up(2, same_process=True) == ()
+    assert agent.vouches
+    agent.on_engine_down()
+    agent.on_engine_load(IDLE, 30)
+    (edit,) = agent.on_engine_up(3, same_process=False)
+    assert edit.tiers.tolist() == [0]
+    assert (agent.epoch, agent.engine_restarts, agent.applied) == (3, 1, -1)
+
+
+def test_the_age_of_a_load_is_told() -> None:
+    agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
+    assert agent.load(0) is None
+    agent.on_engine_load(IDLE, 1_000_000)
+    load = agent.load(1_250_000)
+    assert load is not None and load.age_ms == 250

@@ -1,0 +1,80 @@
+"""The queue estimate: what is counted wins over what is guessed."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcompass.roles.engine_events import BlockRemoved, BlockStored
+from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
+
+RATE = 0.1
+QUANTUM = 128
+
+
+def chain(tokens: int, first_hash: int, parent: int | None = None) -> list[BlockStored]:
+    """One event a block of 64 tokens."""
+    hashes = [*range(first_hash, first_hash + tokens // 64)]
+    parents = [parent, *hashes]
+    return [
+        BlockStored((block_hash,), above, np.zeros(64, dtype=np.int32), 64, "GPU")
+        for block_hash, above in zip(hashes, parents, strict=False)
+    ]
+
+
+def load(waiting: int, **more: int) -> EngineLoad:
+    return EngineLoad(running=0, waiting=waiting, used_tokens=0, max_tokens=0, **more)
+
+
+def test_no_queue_is_no_delay() -> None:
+    assert QueueEstimate(RATE, QUANTUM).queue_ms(load(0)) == 0.0
+
+
+@given(st.integers(1, 50))
+def test_more_waiting_is_more_delay(waiting: int) -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    assert 0.0 < estimate.queue_ms(load(waiting)) < estimate.queue_ms(load(waiting + 1))
+
+
+def test_the_mean_follows_what_requests_compute() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    for number in range(100):
+        estimate.on_events(chain(4_096, 1_000 * number))
+    assert estimate.mean_uncached_tokens == pytest.approx(4_096, rel=0.01)
+    assert estimate.queue_ms(load(2)) == pytest.approx(2.5 * 4_096 * RATE, rel=0.01)
+
+
+def test_generated_text_removals_and_copies_are_no_requests() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    before = estimate.mean_uncached_tokens
+    copies = [BlockStored(e.hashes, e.parent, e.tokens, 64, "CPU_PINNED") for e in chain(640, 50)]
+    estimate.on_events([*chain(64, 1), BlockRemoved((1,), "GPU"), *chain(64, 2, parent=1), *copies])
+    assert estimate.mean_uncached_tokens == before
+
+
+def test_two_requests_in_a_batch_are_two_chains() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    for number in range(100):
+        estimate.on_events([*chain(1_024, 1_000 * number), *chain(2_048, 1_000 * number + 500)])
+    assert 1_024 < estimate.mean_uncached_tokens < 2_048
+
+
+def test_counted_tokens_need_no_guess() -> None:
+    assert QueueEstimate(RATE, QUANTUM).queue_ms(load(9, waiting_uncached_tokens=700)) == pytest.approx(70.0)
+
+
+def test_the_rate_is_measured_from_differences() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    assert estimate.measured_ms_per_token == 0.0
+    totals = [(10_000, 5_000_000), (10_010, 5_002_000), (11_000, 5_200_000)]
+    for tokens, busy_us in totals:
+        estimate.on_engine_load(load(0, prefill_uncached_tokens=tokens, prefill_busy_us=busy_us))
+    assert estimate.measured_ms_per_token == pytest.approx(0.2)
+    assert estimate.queue_ms(load(1, waiting_uncached_tokens=100)) == pytest.approx(20.0)
+
+
+def test_counters_that_go_back_are_a_new_engine() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    for tokens, busy_us in [(10_000, 5_000_000), (0, 0), (1_000, 100_000)]:
+        estimate.on_engine_load(load(0, prefill_uncached_tokens=tokens, prefill_busy_us=busy_us))
+    assert estimate.measured_ms_per_token == pytest.approx(0.1)
