@@ -32,15 +32,14 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, required=True)
     path: Path = parser.parse_args(sys.argv[1:]).settings
 
-    async def serve(lifecycle: Lifecycle) -> None:
-        settings = load_settings(MaintenanceSettings, path)
-        configure_logging("maintenance", settings.id, settings.log_level)
-        await _serve(settings, load_plan(resolve_path(path, settings.plan)), lifecycle)
-
-    run(serve)
+    run(lambda lifecycle: start(path, lifecycle))
 
 
-async def _serve(settings: MaintenanceSettings, plan: Plan, lifecycle: Lifecycle) -> None:
+async def start(path: Path, lifecycle: Lifecycle) -> None:
+    """Composes the unit from a settings file; serves until the lifecycle stops. Errors: KVCompassError."""
+    settings = load_settings(MaintenanceSettings, path)
+    configure_logging("maintenance", settings.id, settings.log_level)
+    plan = load_plan(resolve_path(path, settings.plan))
     planned = _planned_unit(plan, settings.id)
     bounds = unit_bounds(settings)
     seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed

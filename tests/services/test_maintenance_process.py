@@ -1,0 +1,108 @@
+"""The unit's process: checked settings, true health, metrics, an orderly end."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from kvcompass.plan.dump import dump_plan
+from kvcompass.plan.layout import layout_fields
+from services.maintenance.__main__ import start
+from services.maintenance.metrics import UnitCollector
+from services.maintenance.settings import MaintenanceSettings, unit_bounds
+from services.runtime.lifecycle import Lifecycle
+from services.runtime.settings import SettingsError, load_settings
+from tests.models.replication_agent import TwinAgent
+from tests.models.replication_fleet import WORKERS, replication_plan
+from tests.models.replication_service import connected, served
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "plan.toml").write_text(dump_plan(replication_plan()), "utf-8")
+    path = folder / "unit.toml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_path):
+    listen, ops = free_address(), free_address()
+    path = write(tmp_path, f'plan = "plan.toml"\nid = "unit-0"\nlisten = "{listen}"\nops_address = "{ops}"\n')
+    lifecycle = Lifecycle()
+    serving = asyncio.create_task(start(path, lifecycle))
+    async with httpx.AsyncClient(base_url=f"http://{ops}", timeout=5) as operator:
+
+        async def ready() -> dict:  # type: ignore[type-arg]
+            return (await operator.get("/ready")).json()
+
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    refilling = await ready()
+                    break
+                except httpx.TransportError:
+                    assert not serving.done(), serving
+                    await asyncio.sleep(0.05)
+        assert (refilling["ready"], refilling["state"]) == (True, "refilling")
+        assert refilling["details"]["awaited_workers"] == list(WORKERS)
+        for worker in WORKERS:
+            async with connected(TwinAgent(worker, layout_fields(replication_plan())), listen) as agent:
+                await agent.edit({1: 1})
+                await agent.acknowledged()
+        serving_now = await ready()
+        assert (serving_now["ready"], serving_now["state"], serving_now["reasons"]) == (True, "serving", [])
+        assert serving_now["details"]["live_workers"] == list(WORKERS)
+        metrics = (await operator.get("/metrics")).text
+        samples = {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(metrics)
+            for sample in family.samples
+        }
+        assert samples["kvcompass_maintenance_edited_keys_total"] == 3
+        assert samples["kvcompass_maintenance_settled"] == 1
+        assert samples["kvcompass_maintenance_entries"] == 2, "one key in each of two tables"
+    lifecycle.stop()
+    async with asyncio.timeout(10):
+        await serving
+        await lifecycle.close()
+
+
+async def test_every_counter_of_the_unit_is_a_metric():
+    async with served(replication_plan()) as unit:
+        registry = CollectorRegistry()
+        registry.register(UnitCollector(unit.unit))
+        names = {metric.name for metric in registry.collect()}
+    for counter in type(unit.unit.counters).__slots__:
+        assert f"kvcompass_maintenance_{counter}" in names
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("surprise = 1", "settings"),
+        ("[bounds]\nlog_groups = 0", "bounds.log_groups"),
+        ("[bounds]\nflush_ms = -1.0", "bounds.flush_ms"),
+        ('[bounds]\nlog_bytes = "many"', "bounds.log_bytes"),
+    ],
+)
+def test_faulty_settings_are_refused_by_name(tmp_path, line, field):
+    path = write(tmp_path, f'plan = "plan.toml"\nid = "unit-0"\n{line}\n')
+    with pytest.raises(SettingsError) as caught:
+        unit_bounds(load_settings(MaintenanceSettings, path))
+    assert caught.value.field == field
+
+
+async def test_a_unit_that_is_not_in_the_plan_is_refused(tmp_path):
+    path = write(tmp_path, 'plan = "plan.toml"\nid = "unit-9"\n')
+    with pytest.raises(SettingsError) as caught:
+        await start(path, Lifecycle())
+    assert caught.value.field == "id"
