@@ -115,7 +115,7 @@ def test_a_dumped_plan_passes_the_check(tmp_path: Path) -> None:
     assert main(["plan", "check", written(tmp_path, dump_plan(parse_plan(EXAMPLE_TEXT)))]) == 0
 
 
-@pytest.mark.parametrize("arguments", [[], ["plan"], ["plan", "mend"], ["lab"], ["plan", "show"]])
+@pytest.mark.parametrize("arguments", [[], ["plan"], ["plan", "mend"], ["plan", "show"]])
 def test_an_unfinished_command_exits_with_its_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

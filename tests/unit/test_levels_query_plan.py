@@ -16,7 +16,7 @@ from tests.models.plan_strategies import plans
 PAPER = LengthRule(policy="paper")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_first_length_is_the_shortest_prefix_whose_prefill_covers_the_round_trip(plan: Plan) -> None:
     for o, origin in enumerate(plan.regions):
@@ -24,7 +24,7 @@ def test_first_length_is_the_shortest_prefix_whose_prefill_covers_the_round_trip
             assert first_length(plan, o, r) == naive_first_length(plan, origin, region)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_ladder_claims_and_guards_follow_the_rule(plan: Plan) -> None:
     plan = replace(plan, lengths=replace(plan.lengths, policy="ladder"))
@@ -38,7 +38,7 @@ def test_ladder_claims_and_guards_follow_the_rule(plan: Plan) -> None:
             assert queries.guard[o, r] == (-1 if guard is None else rungs.index(guard))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans())
 def test_under_the_paper_policy_a_worker_registers_exactly_what_some_edge_queries(plan: Plan) -> None:
     plan = replace(plan, lengths=replace(plan.lengths, policy="paper"))
@@ -50,7 +50,7 @@ def test_under_the_paper_policy_a_worker_registers_exactly_what_some_edge_querie
     assert (queries.rungs < plan.model.context_length).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(plans(), st.floats(min_value=1.0, max_value=3.0))
 def test_a_longer_way_never_adds_a_claim(plan: Plan, factor: float) -> None:
     further = replace(plan, wan_ms=tuple(tuple(ms * factor for ms in row) for row in plan.wan_ms))

@@ -21,7 +21,7 @@ from tests.models.example_plan import THREE_REGIONS
 from tests.models.plan_strategies import plans
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(plans())
 @example(
     replace(THREE_REGIONS, sharing_groups=(SharingGroup("default", '"\\\x00\x7f\r\n\u2028é\U0001f9ed'),))

@@ -52,7 +52,7 @@ def take(text: str) -> None:
         parse_plan(assign_text(text))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.sampled_from(ASSIGNMENTS), VALUES)
 def test_any_value_in_any_place(line: int, value: str) -> None:
     name = LINES[line].split(" = ")[0]
