@@ -27,7 +27,8 @@ _CLIENT: list[tuple[str, int]] = [
     *_WINDOWS,
     *_KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    # The shortest time that an attempt to connect is given: TCP's and HTTP/2's handshakes over 300 ms.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
