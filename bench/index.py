@@ -1,4 +1,4 @@
-"""Cost of the index: editing, applying, looking up, matching; bits an entry and false hits. Prints a table and JSON.
+"""Cost of the index: editing, applying, looking up, matching; bits an entry and false hits.
 
 python -m bench.index --entries 200000 --json out/bench-index.json
 """
@@ -105,7 +105,6 @@ def measure_reader(entries: int) -> dict[str, float]:
         for table in range(REGIONS):
             writer.edit(own, table, 0, np.ones(own.size, np.uint8))
         view.load_snapshot(shard, writer.snapshot(), 1, writer.digest())
-    workers = 16 * REGIONS
     unit = LookupUnit(
         view,
         QueryPlan(
@@ -120,7 +119,6 @@ def measure_reader(entries: int) -> dict[str, float]:
         ),
         0,
     )
-    assert workers == 128
     rng = np.random.default_rng(4)
     prompts = [rng.choice(keys, LEVELS) for _ in range(5000)]
     misses = [random_keys(LEVELS, 100 + i) for i in range(2000)]

@@ -1,7 +1,7 @@
 """The lookup unit: one prompt's keys against every worker, in one kernel call (paper 3.2)."""
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,17 +57,17 @@ class LookupUnit:
         self._rungs = np.array(query_plan.rungs, np.int32)
         self._queried = np.array(query_plan.queried[origin_region], np.bool_)
         self._guard = np.array(query_plan.guard[origin_region], np.int32)
-        tables: Final = view.shape.tables
-        self._members = np.argsort(workers.table, kind="stable").astype(np.int32)
-        self._member_slot = np.array(workers.slot[self._members], np.int32)
-        counts = np.bincount(workers.table, minlength=tables)
-        if counts.size > tables:
+        tables, slots = view.shape.tables, view.shape.worker_slots
+        if workers.table.max(initial=0) >= tables or workers.slot.max(initial=0) >= slots:
             raise KVCompassError(
-                f"a worker has table {counts.size - 1}, the index has {tables}", field="worker.table"
+                f"a worker lies outside the index's {tables} tables of {slots} slots", field="worker.table"
             )
-        self._table_members = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        self._table_region = np.full(tables, -1, np.int32)
+        self._table_region = np.zeros(tables, np.int32)
         self._table_region[workers.table] = workers.region
+        self._field_worker = np.full((tables, slots), -1, np.int32)
+        self._field_worker[workers.table, workers.slot] = np.arange(self._workers)
+        in_use = (self._field_worker >= 0).astype(np.uint64)
+        self._table_fields = (in_use << (np.arange(slots, dtype=np.uint64) * np.uint64(2))).sum(axis=1)
 
     def match(self, keys: NDArray[np.uint64]) -> Matches:
         """Longest match of every worker.
@@ -75,8 +75,8 @@ class LookupUnit:
         Args:
             keys: uint64[n], the keys of the query plan's first n rungs: those of at most L-1 tokens.
         """
-        matches = Matches.none(self._workers)
         view = self._view
+        matches = Matches.none(self._workers)
         match_keys(
             view.words,
             view.directory,
@@ -87,9 +87,8 @@ class LookupUnit:
             self._queried,
             self._guard,
             self._table_region,
-            self._table_members,
-            self._members,
-            self._member_slot,
+            self._table_fields,
+            self._field_worker,
             matches.match_tokens,
             matches.tier,
         )

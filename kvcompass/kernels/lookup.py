@@ -13,7 +13,6 @@ _32: Final = np.uint64(32)
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
 _3: Final = np.uint64(3)
-_FIELDS: Final = np.uint64(0x5555555555555555)
 
 
 @kernel
@@ -45,46 +44,51 @@ def match_keys(
     queried: Flags,
     guard: I32,
     table_region: I32,
-    table_members: I32,
-    members: I32,
-    member_slot: I32,
+    table_fields: U64,
+    field_worker: I32,
     match_tokens: I32,
     tier: U8,
 ) -> None:
     """Longest contiguous run of set levels of every worker (prefix-consistency filter).
 
-    Table t belongs to region table_region[t] (-1: nobody's) and its workers are
-    members[table_members[t]:table_members[t + 1]], each with its field member_slot. keys[l] is the key of
-    rungs[l]; levels beyond keys.size have none. For region r the levels with queried[r, l] are claims and
-    guard[r] (-1: none) is read as a filter that is never credited. Levels of absent shards are skipped.
-    Writes match_tokens (0: none) and tier for every member; other workers keep what they held.
+    Table t belongs to region table_region[t]; table_fields[t] has bit 2s set for each slot s in use, and
+    field_worker[t, s] is the worker there. keys[l] is the key of rungs[l]; levels beyond keys.size have none.
+    For region r the levels with queried[r, l] are claims, and guard[r] (-1: none) is read as a filter that is
+    never credited. Levels of absent shards are skipped. match_tokens and tier must be zero on entry.
     """
     levels = min(keys.size, rungs.size)
     for table in range(tables):
         region = np.int64(table_region[table])
-        first = np.int64(table_members[table])
-        last = np.int64(table_members[table + 1])
-        for m in range(first, last):
-            match_tokens[members[m]] = 0
-            tier[members[m]] = 0
-        if region < 0 or first == last:
-            continue
-        alive = _FIELDS
+        alive = table_fields[table]
+        credited = np.int64(0)
+        credited_value = _0
         for level in range(levels):
             guards = level == np.int64(guard[region])
-            if not (queried[region, level] or guards):
+            if alive == _0 or not (queried[region, level] or guards):
                 continue
             shard = shard_index(keys[level], present.size)
             if not present[shard]:
                 continue
             value = read_key(words, directory[shard * tables + table], keys[level])
-            alive &= value | (value >> _1)
-            if alive == _0:
-                break
-            if guards:
-                continue
-            for m in range(first, last):
-                field = np.uint64(2 * member_slot[m])
-                if (alive >> field) & _1 == _1:
-                    match_tokens[members[m]] = rungs[level]
-                    tier[members[m]] = np.uint8((value >> field) & _3)
+            ended = alive & ~(value | (value >> _1))
+            if ended != _0:
+                _credit(ended, credited, credited_value, field_worker[table], match_tokens, tier)
+                alive ^= ended
+            if not guards:
+                credited = np.int64(rungs[level])
+                credited_value = value
+        _credit(alive, credited, credited_value, field_worker[table], match_tokens, tier)
+
+
+@kernel
+def _credit(
+    fields: np.uint64, tokens: Int, value: np.uint64, worker: I32, match_tokens: I32, tier: U8
+) -> None:
+    """Credit the workers of some fields with the last level at which they were all set."""
+    if tokens == 0:
+        return
+    for slot in range(worker.size):
+        shift = np.uint64(2 * slot)
+        if (fields >> shift) & _1 == _1:
+            match_tokens[worker[slot]] = np.int32(tokens)
+            tier[worker[slot]] = np.uint8((value >> shift) & _3)

@@ -1,4 +1,4 @@
-"""Laws of writer and view against a dict: exact for every present key, whatever was edited, lost or replayed."""
+"""Laws of writer and view against a dict: exact for every present key, whatever was edited or lost."""
 
 import random
 
@@ -195,7 +195,7 @@ def test_what_is_already_so_yields_no_group() -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_lost_repeated_and_late_runs_converge(seed: int) -> None:
-    """Runs delivered in any order, some twice, some never; a gap is answered by a replay from what is applied."""
+    """Runs come in any order, some twice, some never; a replay from what is applied mends a gap."""
     rng = random.Random(seed)
     keys = keys_of(150, seed)
     writer, view = writer_and_view(400, seed=seed)
