@@ -20,8 +20,9 @@ _STORED_FIELDS: Final = (
     "medium",
     "extra",
 )
-"""Array positions. `extra` is `{"cache_salt": ...}` in salted SGLang, the adapter's name in vLLM."""
-_REMOVED_FIELDS: Final = ("block_hashes", "medium")
+"""In the order of the array form."""
+_ABSENT: Final = (None,) * len(_STORED_FIELDS)
+"""What a short array leaves out."""
 _WHOLE_PREFIX_KINDS: Final = ("full_attention", "mla_attention")
 """Caches of vLLM's hybrid models that hold every token; others (windows, states) hold no prefix."""
 
@@ -78,38 +79,45 @@ class EventDecoder:
         return events
 
     def _event(self, item: Any) -> EngineEvent | None:
+        fields = None
         if isinstance(item, dict):
-            kind, fields = item["type"], item
+            fields = item
+            kind = item["type"]
         else:
             kind = item[0]
-            names = _STORED_FIELDS if kind == "BlockStored" else _REMOVED_FIELDS
-            fields = dict(zip(names, item[1:], strict=False))
+        if kind == "BlockStored":
+            if fields is not None and self._of_other_group(fields):
+                return None
+            names = (*item[1:8], *_ABSENT) if fields is None else map(fields.get, _STORED_FIELDS)
+            hashes, parent, tokens, block_size, adapter, medium, extra, *_ = names
+            return BlockStored(
+                hashes=_hashes(hashes),
+                parent=None if parent is None else _hashes([parent])[0],
+                tokens=_tokens(tokens),
+                block_size=_block_size(block_size),
+                medium=_medium(medium),
+                scope=_scope(adapter, extra if fields is None else fields),
+            )
+        if kind == "BlockRemoved":
+            if fields is not None:
+                if self._of_other_group(fields):
+                    return None
+                hashes, medium = fields["block_hashes"], fields.get("medium")
+                return BlockRemoved(_hashes(hashes), _medium(medium), _scope(fields.get("lora_id"), fields))
+            return BlockRemoved(_hashes(item[1]), _medium(item[2]) if len(item) > 2 else None)
         if kind == "AllBlocksCleared":
             return AllBlocksCleared()
-        if kind not in ("BlockStored", "BlockRemoved"):
-            self.counters.unknown_events += 1
-            return None
-        if self._of_other_group(fields):
-            self.counters.other_groups += 1
-            return None
-        if kind == "BlockRemoved":
-            return BlockRemoved(_hashes(fields["block_hashes"]), _medium(fields), _scope(fields))
-        parent = fields["parent_block_hash"]
-        return BlockStored(
-            hashes=_hashes(fields["block_hashes"]),
-            parent=None if parent is None else _hashes([parent])[0],
-            tokens=_tokens(fields["token_ids"]),
-            block_size=_block_size(fields["block_size"]),
-            medium=_medium(fields),
-            scope=_scope(fields),
-        )
+        self.counters.unknown_events += 1
+        return None
 
     def _of_other_group(self, fields: dict[str, Any]) -> bool:
         group = fields.get("group_idx")
         kind = fields.get("kv_cache_spec_kind")
         other = group in self._other_groups if kind is None else kind not in _WHOLE_PREFIX_KINDS
-        if other and isinstance(group, int):
-            self._other_groups.add(group)
+        if other:
+            self.counters.other_groups += 1
+            if isinstance(group, int):
+                self._other_groups.add(group)
         return other
 
 
@@ -131,22 +139,26 @@ def _block_size(value: Any) -> int:
     return value
 
 
-def _medium(fields: dict[str, Any]) -> str | None:
-    medium = fields.get("medium")
-    if medium is not None and not isinstance(medium, str):
+def _medium(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
         raise TypeError("a medium is a name")
-    return medium
+    return value
 
 
-def _scope(fields: dict[str, Any]) -> str:
-    """Return what separates an event's blocks from equal tokens: the bare salt, or a text no salt is."""
-    extra = fields.get("extra")
-    salt = extra.get("cache_salt") if isinstance(extra, dict) else fields.get("cache_salt")
-    adapter = extra if isinstance(extra, str) else fields.get("lora_name")
-    if adapter is None:
-        adapter = fields.get("lora_id")
-    if adapter is not None:
-        return f"adapter:{adapter}\0{salt or ''}"
-    if salt is None and any(key is not None for key in fields.get("extra_keys") or ()):
-        return "extra\0"
-    return str(salt or "")
+def _scope(adapter: Any, more: Any) -> str:
+    """Return what separates an event's blocks from equal tokens: the bare salt, or a text no salt is.
+
+    `more` is the map form's fields, or what follows the medium in the array form: `{"cache_salt": ...}` in
+    salted SGLang, the adapter's name in vLLM.
+    """
+    if adapter is None and more is None:
+        return ""
+    salt = None
+    if isinstance(more, dict):
+        salt = more.get("cache_salt")
+        adapter = more.get("lora_name", adapter) if adapter is None else adapter
+        if salt is None and any(key is not None for key in more.get("extra_keys") or ()):
+            salt = "\0"
+    elif isinstance(more, str):
+        adapter = more
+    return str(salt or "") if adapter is None else f"adapter:{adapter}\0{salt or ''}"
