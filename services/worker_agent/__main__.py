@@ -13,9 +13,8 @@ from services.runtime.settings import load_settings, resolve_path
 from services.worker_agent.process import AgentProcess
 from services.worker_agent.settings import WorkerAgentSettings, check_settings
 
-
 _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
-"""A block tree is a large heap of long-lived objects: walking it at each 700 allocations costs more than events."""
+"""A block tree is a large, long-lived heap: walking it as often as Python does costs more than the events."""
 
 
 def main() -> None:
