@@ -68,6 +68,17 @@ class TestRegions:
         assert [(item.worker_id, item.queue_ms) for item in vector.loads] == [("eu-1", 320.0)]
         assert there.region_load(NOW_US + 10 * SECOND).loads == ()
 
+    def test_a_vector_shows_own_work_up_to_its_sending_whatever_the_age_of_its_reports(self) -> None:
+        """The sender had carried the request by then, so its estimate holds it already."""
+        here = make_role()
+        sent_us = NOW_US - 320 * MS
+        decision = here.decide(4000, KEYS, "default", sent_us, exclude=frozenset({0, 1, 4, 5}))
+        assert isinstance(decision, Decision)
+        here.started("r", decision, sent_us)
+        item = load(decision.worker_id, 800.0, age_ms=60)
+        here.on_region_load(RegionLoad("edge-eu-0", "eu", 1, 1, (item,)), NOW_US)
+        assert here.fleet.queue_ms[decision.worker] == 800.0
+
     def test_it_tells_of_workers_that_are_out(self) -> None:
         there = make_role("edge-eu-0")
         there.on_worker_load(AgentLoad(None, 1, 1, load("eu-0", state=WorkerState.UNREACHABLE)), NOW_US)

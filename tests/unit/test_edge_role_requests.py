@@ -100,7 +100,7 @@ def test_a_repeated_id_ends_the_attempt_before() -> None:
     assert len(edge.role.fleet.in_flight) == 1
     assert edge.role.failed("r", edge.now_us)
     assert edge.role.fleet.in_flight.work_us.sum() == 0
-    assert len(edge.role.expected) == 0
+    assert edge.decide().reason is Reason.NO_MATCH, "nothing of either is expected any more"
 
 
 def test_a_failed_connection_is_tried_again_elsewhere_and_the_worker_is_used_last() -> None:
