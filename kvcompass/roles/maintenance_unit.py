@@ -39,6 +39,8 @@ from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSou
 
 EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
+WORK_SLICES: Final = 8
+"""Slices edited in one call: a few milliseconds, whatever the size of a report."""
 
 
 class EncodedPatches(Protocol):
@@ -192,7 +194,7 @@ class MaintenanceUnit:
         return [
             worker_id
             for worker_id, source in self._sources.items()
-            if not source.in_step and not source.lease_ended
+            if (not source.in_step or source.backlog) and not source.lease_ended
         ]
 
     def live_workers(self) -> list[str]:
@@ -240,6 +242,7 @@ class MaintenanceUnit:
         source.session = session = AgentSession(hello.worker_id)
         source.sequence = hello.holdings.sequence
         source.report = None
+        source.backlog.clear()
         source.in_step = not source.lease_ended and self._agrees(source, hello.holdings, now_us)
         wanted = not source.in_step and not source.lease_ended
         if wanted:
@@ -249,7 +252,10 @@ class MaintenanceUnit:
         return session, Welcome(self.epoch, self._plan.routing.lease_ms, full_report_wanted=wanted)
 
     def on_agent_message(self, session: AgentSession, message: AgentToUnit, now_us: int) -> list[UnitToAgent]:
-        """Takes the next message of a Report stream; returns what to answer. A Refusal ends the stream."""
+        """Takes the next message of a Report stream; returns what to answer. A Refusal ends the stream.
+
+        Call `work` until it returns False before the stream's next message: that bounds what is left undone.
+        """
         source = self._sources[session.worker_id]
         if source.session is not session:
             return self._refused(
@@ -267,6 +273,21 @@ class MaintenanceUnit:
             case _:
                 assert_never(message)
 
+    def work(self, session: AgentSession, now_us: int) -> bool:
+        """Edits another part of what the stream's last message left undone; whether there is more."""
+        source = self._sources[session.worker_id]
+        if source.session is not session or not source.backlog:
+            return False
+        self._edit_slices(source)
+        self._settle(now_us)
+        return bool(source.backlog)
+
+    def stalled(self, duration_us: int) -> None:
+        """The unit itself did not run for so long: renewals may wait unread, so leases end later by it."""
+        for source in self._sources.values():
+            if source.lease_until_us is not None:
+                source.lease_until_us += duration_us
+
     def agent_disconnected(self, session: AgentSession) -> None:
         """The stream has ended. The worker's fields stay until its lease ends."""
         source = self._sources[session.worker_id]
@@ -283,6 +304,7 @@ class MaintenanceUnit:
                 source.in_step = False
                 source.report = None
                 source.report_requested_us = None
+                source.backlog.clear()
                 self._log_patches(self._tables.clear_worker(source.worker.table, source.worker.slot))
                 self.counters.leases_ended += 1
         self._settle(now_us)
@@ -401,7 +423,7 @@ class MaintenanceUnit:
         if renewal.sequence > source.sequence:
             source.sequence = renewal.sequence
             return self._on_hole(source, now_us)
-        if renewal.sequence < source.sequence or source.report is not None:
+        if renewal.sequence < source.sequence or source.report is not None or source.backlog:
             return []
         if source.in_step:
             due = source.changed and now_us >= source.compared_us + self.bounds.compare_period_us
@@ -455,12 +477,18 @@ class MaintenanceUnit:
     # --- inside: the table and its log ------------------------------------------------------------
 
     def _edit(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
-        table, slot = source.worker.table, source.worker.slot
         for start in range(0, keys.size, EDIT_SLICE):
             stop = start + EDIT_SLICE
-            self._log_patches(self._tables.edit(keys[start:stop], table, slot, tiers[start:stop]))
+            source.backlog.append((keys[start:stop], tiers[start:stop]))
         source.changed = source.changed or keys.size > 0
-        self.counters.edited_keys += keys.size
+        self._edit_slices(source)
+
+    def _edit_slices(self, source: WorkerSource) -> None:
+        table, slot = source.worker.table, source.worker.slot
+        for _ in range(min(WORK_SLICES, len(source.backlog))):
+            keys, tiers = source.backlog.popleft()
+            self._log_patches(self._tables.edit(keys, table, slot, tiers))
+            self.counters.edited_keys += keys.size
 
     def _log_patches(self, patches: EncodedPatches) -> None:
         self._snapshot = None

@@ -1,5 +1,6 @@
 """What a maintenance unit knows of one worker as a source of edits: its stream, its sequence, its lease."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +55,8 @@ class WorkerSource:
     in_step: bool = False
     """The table holds what the agent's messages up to `sequence` say; else edits wait for a report."""
     report: PartialReport | None = None
+    backlog: deque[tuple[NDArray[np.uint64], NDArray[np.uint8]]] = field(default_factory=deque)
+    """Slices of edits taken in but not yet in the table, in order."""
     report_requested_us: int | None = None
     """When a report was asked for that has not begun to arrive."""
     changed: bool = False

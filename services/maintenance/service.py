@@ -24,6 +24,9 @@ from services.wire.rpc import Context
 _TICK_S: Final = 0.05
 """Lease ends are noticed this late."""
 
+_STALL_US: Final = 200_000
+"""A tick this late means that this process did not run: a long edit, a suspended machine."""
+
 _Message = TypeVar("_Message")
 
 _log = get_logger("maintenance")
@@ -47,9 +50,16 @@ class IndexService:
 
     async def tick(self) -> None:
         """Ends leases, for ever."""
+        ticked_us = self._clock()
         while True:
             before = self._unit.counters.leases_ended
-            self._unit.tick(self._clock())
+            now_us = self._clock()
+            late_us = now_us - ticked_us - int(_TICK_S * 1e6)
+            if late_us > _STALL_US:
+                _log.warning("the unit was stalled", late_ms=late_us // 1_000)
+                self._unit.stalled(late_us)
+            ticked_us = now_us
+            self._unit.tick(now_us)
             if self._unit.counters.leases_ended != before:
                 _log.warning("leases ended", live=self._unit.live_workers(), sequence=self._unit.sequence)
                 self._changed.beat()
@@ -85,6 +95,9 @@ class IndexService:
                     if isinstance(answer, Refusal):
                         return
                 self._changed.beat()
+                while self._unit.work(session, self._clock()):
+                    self._changed.beat()
+                    await asyncio.sleep(0)
         except ProtocolError as error:
             _log.warning("agent sent nonsense", worker=session.worker_id, field=error.field, error=str(error))
             yield Refusal(error.field, str(error))

@@ -5,11 +5,12 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 
 import grpc.aio
 import numpy as np
 
-from kvcompass.index import IndexView, ShardTables, index_shape
+from kvcompass.index import IndexView, ShardTables, index_shape, warm
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, IndexFollower
@@ -33,6 +34,8 @@ from services.wire import rpc
 from tests.models.replication_agent import TwinAgent
 
 _epochs = iter(range(1_000, 1_000_000))
+compile_kernels = cache(warm)
+"""Before any wait with a bound: the first call may take a minute."""
 
 
 async def until(condition: Callable[[], bool], bound_s: float = 10.0) -> None:
@@ -52,6 +55,7 @@ class Served:
 
 @asynccontextmanager
 async def served(plan: Plan, address: str = "127.0.0.1:0", **bounds: int) -> AsyncIterator[Served]:
+    compile_kernels()
     shape = index_shape(plan)
     unit = MaintenanceUnit(
         plan,

@@ -185,6 +185,8 @@ class World:
                 return
             for answer in unit.on_agent_message(session, message, self.now_us):
                 self._to_agent(node, answer)
+            while unit.work(session, self.now_us):
+                pass
 
         self.send(deliver)
 

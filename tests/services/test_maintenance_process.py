@@ -18,7 +18,7 @@ from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError, load_settings
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
-from tests.models.replication_service import connected, served
+from tests.models.replication_service import compile_kernels, connected, served
 
 
 def free_address() -> str:
@@ -37,6 +37,7 @@ def write(folder: Path, text: str) -> Path:
 async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_path):
     listen, ops = free_address(), free_address()
     path = write(tmp_path, f'plan = "plan.toml"\nid = "unit-0"\nlisten = "{listen}"\nops_address = "{ops}"\n')
+    compile_kernels()
     lifecycle = Lifecycle()
     serving = asyncio.create_task(start(path, lifecycle))
     async with httpx.AsyncClient(base_url=f"http://{ops}", timeout=5) as operator:

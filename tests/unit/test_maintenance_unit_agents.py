@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.maintenance_unit import MaintenanceUnit, UnitBounds
+from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit, UnitBounds
 from kvcompass.roles.messages import (
     Acknowledgement,
     AgentToUnit,
@@ -58,7 +58,12 @@ def held(unit: MaintenanceUnit, worker_id: str = "a-0") -> dict[int, int]:
 def tell(
     unit: MaintenanceUnit, session: AgentSession, messages: list[AgentToUnit], now_us: int = 0
 ) -> list[UnitToAgent]:
-    return [answer for message in messages for answer in unit.on_agent_message(session, message, now_us)]
+    answers = []
+    for message in messages:
+        answers += unit.on_agent_message(session, message, now_us)
+        while unit.work(session, now_us):
+            pass
+    return answers
 
 
 def test_edits_of_a_worker_that_agrees_are_applied_and_acknowledged():
@@ -261,6 +266,49 @@ def test_a_report_has_a_bound():
     session, _ = connect(unit, a)
     answers = tell(unit, session, a.full_report(chunk=4))
     assert [type(answer) for answer in answers] == [Refusal]
+
+
+def test_a_large_report_is_taken_in_part_by_part_and_in_order():
+    unit, a = new_unit(), agent()
+    a.holdings = dict.fromkeys(range(3 * WORK_SLICES * EDIT_SLICE), 1)
+    session, _ = connect(unit, a)
+    connect(unit, agent("a-1"))
+    connect(unit, agent("b-0"))
+    (report,) = a.full_report(chunk=len(a.holdings))
+    assert unit.on_agent_message(session, report, 0) == [Acknowledgement(1)]
+    assert unit.counters.edited_keys == WORK_SLICES * EDIT_SLICE
+    assert not unit.settled
+    assert unit.on_agent_message(session, a.edit({0: 0, 1: 2}), 0) == [Acknowledgement(2)]
+    assert unit.on_agent_message(session, a.renewal(), 6 * S) == []
+    while unit.work(session, 0):
+        pass
+    assert held(unit) == a.holdings
+    assert unit.settled
+
+
+def test_what_a_replaced_stream_left_undone_is_dropped():
+    unit, a = new_unit(), agent()
+    a.holdings = dict.fromkeys(range(2 * WORK_SLICES * EDIT_SLICE), 1)
+    old, _ = connect(unit, a)
+    (report,) = a.full_report(chunk=len(a.holdings))
+    unit.on_agent_message(old, report, 0)
+    new, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    assert not unit.work(old, 0)
+    a.holdings = {1: 2}
+    tell(unit, new, a.full_report())
+    assert held(unit) == {1: 2}
+
+
+def test_a_unit_that_did_not_run_blames_nobody():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1})])
+    unit.stalled(5 * S)
+    unit.tick(LEASE_US + 5 * S - 1)
+    assert held(unit) == {1: 1}
+    unit.tick(LEASE_US + 5 * S)
+    assert held(unit) == {}
 
 
 def test_a_new_unit_settles_when_every_worker_has_reported_or_had_its_chance():
