@@ -1,12 +1,15 @@
 """What an edge makes of load reports, of their absence, and of its own work that no report shows yet."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from kvcompass.fleet import FleetView, Standing, WorkerState
+from kvcompass.fleet import WorkerState
 from kvcompass.fleet.in_flight import Flight
+from kvcompass.fleet.view import FleetView, Standing
 from kvcompass.plan.model import RoutingRule
 from tests.models.routing_fleets import MS, SECOND, load, make_plan
 
@@ -193,3 +196,9 @@ class TestOwnWork:
         view.report(EU_0, load("eu-0"), NOW_US)
         assert view.queue_ms[EU_0] == pytest.approx(10.0)
         assert view.wan_ms[EU_0] == 100.0
+
+
+def test_speaking_of_load_loads_no_compiler() -> None:
+    """Worker agents import the vocabulary; a sidecar stays small."""
+    code = "import sys, kvcompass.roles.messages; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

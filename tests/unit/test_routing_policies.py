@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.fleet import FleetView, WorkerState
+from kvcompass.fleet import WorkerState
+from kvcompass.fleet.view import FleetView
 from kvcompass.routing import (
     POLICIES,
     Decision,
