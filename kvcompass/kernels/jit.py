@@ -25,8 +25,8 @@ R = TypeVar("R")
 
 JIT: Final = os.environ.get("KVCOMPASS_JIT", "1") != "0"
 _FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
-"""`_nrt` off is no reference counting: kernels allocate nothing, and every array outlives the call. With it each
-array read from a tuple costs two atomic operations, which doubles the time of an edit."""
+"""`_nrt` off is no reference counting: kernels allocate nothing, and every array outlives the call. With it
+each array read from a tuple costs two atomic operations, which doubles the time of an edit."""
 _FOLDER: Final = Path(__file__).parent
 _IMPORT: Final = re.compile(rb"^from kvcompass\.kernels\.(\w+) import ", re.MULTILINE)
 

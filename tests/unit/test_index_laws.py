@@ -12,8 +12,8 @@ from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
 from kvcompass.kernels.jit import JIT
 from tests.models.index_naive import NaiveTable, split_groups
 
-EXAMPLES = 60 if JIT else 6
-SCALE = 1 if JIT else 20
+EXAMPLES = 60 if JIT else 5
+SCALE = 1 if JIT else 80
 """How many times smaller the seeded runs are when interpreted."""
 
 Edit = tuple[int, int, int]
@@ -111,8 +111,8 @@ def test_clearing_a_worker_is_withdrawing_all_its_keys(
 @pytest.mark.parametrize("seed", range(4))
 def test_churn_across_tables(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    keys = keys_of(3000 // SCALE, seed)
-    writer, view = writer_and_view(800 // SCALE, tables=3, seed=seed)
+    keys = keys_of(max(60, 3000 // SCALE), seed)
+    writer, view = writer_and_view(max(20, 800 // SCALE), tables=3, seed=seed)
     follower, twins = Follower(writer, view), [NaiveTable() for _ in range(3)]
     for step in range(120 // min(SCALE, 4)):
         count = int(rng.integers(0, 120 // min(SCALE, 6)))
@@ -137,7 +137,7 @@ def test_churn_across_tables(seed: int) -> None:
 def test_small_tables_turn_over_without_growing_much(expected: int) -> None:
     writer, view = writer_and_view(expected, seed=expected)
     follower, twin = Follower(writer, view), NaiveTable()
-    keys = keys_of(expected * (1 + 20 // min(SCALE, 5)), expected)
+    keys = keys_of(expected * (20 if JIT else 2), expected)
     for number, key in enumerate(keys.tolist()):
         follower.take(edit_one(writer, key, 3, 1))
         twin.set(key, 3, 1)
@@ -145,7 +145,8 @@ def test_small_tables_turn_over_without_growing_much(expected: int) -> None:
             old = int(keys[number - expected])
             follower.take(edit_one(writer, old, 3, 0))
             twin.set(old, 3, 0)
-        assert_exact(view, twin)
+        if number % (1 + expected // 10) == 0:
+            assert_exact(view, twin)
     assert writer.entries == len(twin.values) == expected
     assert writer.slots <= 8 * max(12, expected)
 
@@ -163,10 +164,10 @@ def test_keys_of_one_shard_and_counted_keys_fill_a_table() -> None:
 
 def test_a_full_table_grows_and_counts() -> None:
     writer, view = writer_and_view(40)
-    keys = keys_of(600)
-    patches = writer.edit(keys, 0, 2, np.full(600, 2, np.uint8))
+    keys = keys_of(200)
+    patches = writer.edit(keys, 0, 2, np.full(200, 2, np.uint8))
     assert patches.rebuilt and patches.payload == b"" and patches.groups == 1
-    assert writer.rebuilds >= 3
+    assert writer.rebuilds >= 2
     view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
     assert (view.lookup(keys) == 2 << 4).all()
     assert not writer.edit(keys[:1], 0, 2, np.zeros(1, np.uint8)).rebuilt

@@ -1,0 +1,162 @@
+"""Bytes from a peer: anything malformed is refused with ProtocolError, and nothing has changed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcompass.errors import ProtocolError
+from kvcompass.index import IndexShape, IndexView, ShardTables
+from kvcompass.kernels.jit import JIT
+from kvcompass.kernels.patch_records import BUCKET, CLEAR_WORKER, GROW, NODES, VALUE
+from tests.models.index_naive import split_groups
+
+SHAPE = IndexShape(shards=2, tables=2, value_bits=32, expected_entries=100)
+
+
+def filled() -> tuple[ShardTables, IndexView, bytes, int]:
+    """Writer, a view before its last edits, and those edits."""
+    writer, view = ShardTables(SHAPE, 1, random_seed=4), IndexView(SHAPE)
+    keys = np.random.default_rng(9).integers(1 << 62, 1 << 63, 60, dtype=np.uint64)
+    writer.edit(keys[:20], 1, 3, np.ones(20, np.uint8))
+    view.load_snapshot(1, writer.snapshot(), 10, writer.digest())
+    patches = writer.edit(keys, 1, 4, np.tile(np.array([1, 2], np.uint8), 30))
+    if patches.rebuilt:
+        raise AssertionError("the fixture's table is too small")
+    return writer, view, patches.payload, patches.groups
+
+
+def state(view: IndexView) -> tuple[bytes, bytes, int, list[bool]]:
+    return view.words.tobytes(), view.directory.tobytes(), view.applied_sequence(1), view.present.tolist()
+
+
+def group(*words: int) -> bytes:
+    return np.array([2 + len(words), 1, *words], "<u4").tobytes()
+
+
+MALFORMED = {
+    "half a word": b"\1\0\0",
+    "empty group for a count of one": b"",
+    "header cut off": np.array([2], "<u4").tobytes(),
+    "length below the header": np.array([1, 0], "<u4").tobytes(),
+    "length past the end": np.array([9, 0], "<u4").tobytes(),
+    "largest length": np.array([2**32 - 1, 1], "<u4").tobytes(),
+    "records missing": np.array([2, 1], "<u4").tobytes(),
+    "most records": np.array([5, 2**32 - 1, VALUE, 0, 1], "<u4").tobytes(),
+    "words after the last record": np.array([6, 1, VALUE, 0, 1, 0], "<u4").tobytes(),
+    "words after the last group": group(VALUE, 0, 1) + b"\0\0\0\0",
+    "unknown kind": group(0, 0, 0),
+    "kind of a later version": group(99, 0, 0),
+    "reserved kind": group(GROW, 0, 0),
+    "table": group(VALUE | 2 << 8, 0, 1),
+    "largest table": group(VALUE | (2**24 - 1) << 8, 0, 1),
+    "slot": group(VALUE, 10_000, 1),
+    "largest slot": group(VALUE, 2**32 - 1, 1),
+    "value cut off": group(VALUE, 0),
+    "bucket": group(BUCKET, 10_000, 0, 0, 0, 0, 0, 0),
+    "bucket cut off": group(BUCKET, 0, 0, 0, 0, 0, 0),
+    "seed": group(BUCKET, 0, 0, 0, 0, 0, 256, 0),
+    "node": group(NODES, 1, 2**32 - 1),
+    "nodes cut off": group(NODES, 2, 0),
+    "most nodes": group(NODES, 2**32 - 1, 0),
+    "worker slot": group(CLEAR_WORKER, 16),
+}
+
+
+@pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_patches_change_nothing(payload: bytes) -> None:
+    _, view, good, groups = filled()
+    before = state(view)
+    with pytest.raises(ProtocolError, match="shard 1 from sequence 11"):
+        view.apply(1, 11, 1, payload)
+    with pytest.raises(ProtocolError):
+        view.apply(1, 11, groups + 1, good + payload)
+    assert state(view) == before
+
+
+def test_limits_themselves_are_accepted() -> None:
+    _, view, _, _ = filled()
+    buckets, nodes = int(view.directory[2][2]), int(view.directory[2][3] + view.directory[2][4])
+    payload = b"".join(
+        (
+            group(VALUE, 4 * buckets - 1, 0),
+            group(BUCKET, buckets - 1, 0, 0, 0, 0, 255, 0),
+            group(NODES, 1, (nodes - 1) << 1),
+            group(CLEAR_WORKER, 15),
+            np.array([2, 0], "<u4").tobytes(),
+        )
+    )
+    assert view.apply(1, 11, 5, payload).applied == 5
+    before = state(view)
+    for payload in (
+        group(VALUE, 4 * buckets, 0),
+        group(BUCKET, buckets, 0, 0, 0, 0, 0, 0),
+        group(NODES, 1, nodes << 1),
+    ):
+        with pytest.raises(ProtocolError):
+            view.apply(1, 16, 1, payload)
+    assert state(view) == before
+
+
+def test_a_count_that_is_not_the_payloads_is_refused() -> None:
+    _, view, payload, groups = filled()
+    before = state(view)
+    for count in (groups - 1, groups + 1, 0, 2**32 - 1):
+        with pytest.raises(ProtocolError):
+            view.apply(1, 11, count, payload)
+    assert state(view) == before
+
+
+@settings(max_examples=200 if JIT else 15, deadline=None)
+@given(data=st.data())
+def test_damaged_patches_are_refused_or_applied_within_bounds(data: st.DataObject) -> None:
+    writer, view, payload, groups = filled()
+    words = np.frombuffer(payload, "<u4").copy()
+    for _ in range(data.draw(st.integers(1, 3))):
+        words[data.draw(st.integers(0, words.size - 1))] = data.draw(
+            st.one_of(st.integers(0, 300), st.integers(0, 2**32 - 1))
+        )
+    before = state(view)
+    try:
+        view.apply(1, 11, groups, words.tobytes())
+    except ProtocolError:
+        assert state(view) == before
+    view.load_snapshot(1, writer.snapshot(), 99, writer.digest())
+    assert view.digest(1) == writer.digest()
+
+
+def test_a_cut_or_damaged_snapshot_changes_nothing() -> None:
+    writer, view, _, _ = filled()
+    data, before = writer.snapshot(), state(view)
+    cuts = range(0, len(data), 7 if JIT else 301)
+    for bad in (*(data[:end] for end in cuts), data + b"\0", b"\0" + data):
+        with pytest.raises(ProtocolError, match="snapshot"):
+            view.load_snapshot(1, bad, 99, writer.digest())
+    for at in range(0, len(data), 7 if JIT else 397):
+        damaged = bytearray(data)
+        damaged[at] ^= 0x40
+        try:
+            view.load_snapshot(1, bytes(damaged), 99, writer.digest())
+        except ProtocolError:
+            continue
+        assert view.digest(1) == writer.digest()  # a padding bit of a bitmap
+        view.load_snapshot(1, data, 99, writer.digest())
+    with pytest.raises(ProtocolError, match="digest"):
+        view.load_snapshot(1, data, 99, writer.digest() ^ 1)
+    view = IndexView(IndexShape(shards=2, tables=3, value_bits=32, expected_entries=30))
+    with pytest.raises(ProtocolError, match="holds 2 tables, the plan has 3"):
+        view.load_snapshot(1, data, 99, writer.digest())
+    assert before[2] == 10
+
+
+def test_a_view_without_a_snapshot_reports_a_gap() -> None:
+    _, view, payload, groups = filled()
+    for shard in (0, 1):
+        view.set_absent(shard)
+        result = view.apply(shard, 1, groups, payload)
+        assert (result.applied, result.refused_old, result.gap) == (0, 0, True)
+
+
+def test_every_group_is_within_the_payload_format() -> None:
+    _, _, payload, groups = filled()
+    assert len(split_groups(payload)) == groups == 60
