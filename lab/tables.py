@@ -15,16 +15,16 @@ _TITLES = {
 }
 _LESS_IS_BETTER, _MORE_IS_BETTER, _NEITHER = -1, 1, 0
 
-_COLUMNS: tuple[tuple[str, Callable[[PolicyReport], float], str, int], ...] = (
-    ("TTFT P50\nms", lambda report: report.ttft_ms.p50, "{:,.0f}", _LESS_IS_BETTER),
-    ("TTFT P95\nms", lambda report: report.ttft_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
-    ("e2e P50\nms", lambda report: report.e2e_ms.p50, "{:,.0f}", _LESS_IS_BETTER),
-    ("e2e P95\nms", lambda report: report.e2e_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
-    ("reused\ntokens", lambda report: report.reused_tokens, "{:,}", _MORE_IS_BETTER),
-    ("recomputed\ntokens", lambda report: report.recomputed_tokens, "{:,}", _LESS_IS_BETTER),
-    ("served better\nfrom afar", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
-    ("wrong\nclaims", lambda report: report.wrong_claims, "{:,}", _NEITHER),
-    ("peak load\nfactor", lambda report: report.peak_load_factor, "{:.2f}", _LESS_IS_BETTER),
+_ROWS: tuple[tuple[str, Callable[[PolicyReport], float], str, int], ...] = (
+    ("TTFT P50, ms", lambda report: report.ttft_ms.p50, "{:,.0f}", _LESS_IS_BETTER),
+    ("TTFT P95, ms", lambda report: report.ttft_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
+    ("end to end P50, ms", lambda report: report.e2e_ms.p50, "{:,.0f}", _LESS_IS_BETTER),
+    ("end to end P95, ms", lambda report: report.e2e_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
+    ("reused tokens", lambda report: report.reused_tokens, "{:,}", _MORE_IS_BETTER),
+    ("recomputed tokens", lambda report: report.recomputed_tokens, "{:,}", _LESS_IS_BETTER),
+    ("served better from another region", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
+    ("wrong claims", lambda report: report.wrong_claims, "{:,}", _NEITHER),
+    ("peak load factor, 30 s", lambda report: report.peak_load_factor, "{:.2f}", _LESS_IS_BETTER),
     ("errors", lambda report: report.errors, "{:,}", _LESS_IS_BETTER),
 )
 
@@ -49,25 +49,23 @@ def print_facts(console: Console, facts: Facts) -> None:
 
 
 def print_table(console: Console, reports: Mapping[str, PolicyReport]) -> None:
-    """One row a policy; the best of a column is bold where there is a best."""
-    table = Table(title="All times in model ms. Bold: best of the column.", title_justify="left")
-    table.add_column("policy", no_wrap=True)
-    for heading, _, _, _ in _COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for policy, report in reports.items():
-        cells = [
-            _cell(value(report), [value(other) for other in reports.values()], form, better)
-            for _, value, form, better in _COLUMNS
-        ]
-        table.add_row(_TITLES.get(policy, policy), *cells)
+    """One column a policy; the best of a row is bold where there is a best."""
+    table = Table()
+    table.add_column("model ms; bold is best", no_wrap=True)
+    for policy in reports:
+        table.add_column(_TITLES.get(policy, policy), justify="right", no_wrap=True)
+    for heading, value, form, better in _ROWS:
+        values = [value(report) for report in reports.values()]
+        table.add_row(heading, *(_cell(each, values, form, better) for each in values))
     console.print(table)
     console.print(
-        "Served better from afar: the claim beat every local match, and the engine reused as much or more.",
+        "Served better from another region: the claim beat every local match, and the engine reused as much "
+        "or more.",
         highlight=False,
     )
 
 
-def _cell(value: float, column: list[float], form: str, better: int) -> str:
+def _cell(value: float, row: list[float], form: str, better: int) -> str:
     text = form.format(value)
-    is_best = better != _NEITHER and value * better == max(each * better for each in column)
-    return f"[bold]{text}[/bold]" if is_best and len(set(column)) > 1 else text
+    is_best = better != _NEITHER and value * better == max(each * better for each in row)
+    return f"[bold]{text}[/bold]" if is_best and len(set(row)) > 1 else text
