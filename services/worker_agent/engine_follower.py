@@ -1,7 +1,6 @@
 """Keeps an agent on its engine's events: attach, replay, live batches, holes, restarts."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Final
@@ -15,10 +14,9 @@ from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 from services.worker_agent.event_source import EventSourceError, LiveEvents, has_batch, replay
+from services.worker_agent.reconnect import Backoff
 from services.worker_agent.settings import EngineSettings
 
-_FIRST_DELAY_S: Final = 0.1
-_LONGEST_DELAY_S: Final = 2.0
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
 
@@ -71,23 +69,24 @@ class EngineFollower:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        delay_s = _FIRST_DELAY_S
+        backoff = Backoff()
         while True:
             await self._answers.wait()
             try:
                 async with LiveEvents(self._context, self._events) as live:
                     await self._attach(live)
-                    delay_s = _FIRST_DELAY_S
+                    backoff.reset()
                     self.problem = ""
                     self._log.info("attached", state=self._agent.state.value, batch=self._agent.applied)
-                    self.problem = await self._follow(live)
+                    problem = await self._follow(live)
             except EventSourceError as error:
-                self.problem = str(error)
-            self._log.warning("detached", reason=self.problem)
+                problem = str(error)
+            if problem != self.problem:
+                self._log.warning("detached", reason=problem)
+            self.problem = problem
             self._agent.on_events_lost()
             self._publish(())
-            await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))  # noqa: S311
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _attach(self, live: LiveEvents) -> None:
         await live.connect(self._timeout_s)

@@ -1,9 +1,8 @@
 """The stream of one worker's load to one edge of its region: always the newest, never a queue."""
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import NoReturn
 
 import grpc.aio
 
@@ -12,11 +11,8 @@ from kvcompass.fleet.load import WorkerLoad
 from kvcompass.roles.messages import PROTOCOL_VERSION, AgentLoad, Handshake, LoadReply, Refusal
 from services.runtime.logs import get_logger
 from services.wire import rpc
+from services.worker_agent.reconnect import REFUSED_S, Backoff, reason_of
 from services.worker_agent.settings import StreamSettings
-
-_FIRST_DELAY_S: Final = 0.1
-_LONGEST_DELAY_S: Final = 2.0
-_REFUSED_DELAY_S: Final = 5.0
 
 
 class LoadStream:
@@ -57,40 +53,43 @@ class LoadStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        delay_s = _FIRST_DELAY_S
+        backoff = Backoff()
         while True:
-            pause_s = delay_s
             try:
                 await self._stream()
             except LayoutMismatchError as error:
-                self.problem = f"refused: {error.field}: {error}"
-                self._log.error("refused", field=error.field, reason=str(error))
-                pause_s = _REFUSED_DELAY_S
+                self._failed(f"refused: {error.field}: {error}")
+                pause_s = backoff.next_s(least_s=REFUSED_S)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
                 if not self.problem:
-                    pause_s = delay_s = _FIRST_DELAY_S
-                self.problem = str(error) or type(error).__name__
-                self._log.info("load stream lost", reason=type(error).__name__)
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+                    backoff.reset()
+                self._failed(reason_of(error))
+                pause_s = backoff.next_s()
+            await asyncio.sleep(pause_s)
 
-    async def _stream(self) -> None:
+    def _failed(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warning("no load stream", reason=problem)
+        self.problem = problem
+
+    async def _stream(self) -> NoReturn:
         """Send loads until the stream breaks or is refused."""
         first = await self._next()
         call = rpc.report_load(self._channel)()
         self.connects += 1
-        reading: asyncio.Task[None] | None = None
+        reading: asyncio.Task[NoReturn] | None = None
         try:
             async with asyncio.timeout(self._answer_s):
                 await call.write(self._message(first, self._handshake))
                 await self._read_one(call)
             self.problem = ""
             reading = asyncio.create_task(self._read(call), name=f"answers of {self.edge_id}")
-            while not reading.done():
+            while True:
                 load = await self._next()
+                if reading.done():
+                    reading.result()
                 async with asyncio.timeout(self._write_s):
                     await call.write(self._message(load, None))
-            reading.result()
         finally:
             call.cancel()
             if reading is not None:
@@ -110,7 +109,7 @@ class LoadStream:
         self.sent += 1
         return AgentLoad(handshake, self._epoch, self._sequence, load)
 
-    async def _read(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> None:
+    async def _read(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> NoReturn:
         while True:
             await self._read_one(call)
 

@@ -1,7 +1,6 @@
 """The stream from one worker to one maintenance unit: reconnects, writes what there is, renews the lease."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Final
 
@@ -12,13 +11,9 @@ from kvcompass.roles.messages import AgentToUnit, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from services.runtime.logs import get_logger
 from services.wire import rpc
+from services.worker_agent.reconnect import REFUSED_S, Backoff, reason_of
 from services.worker_agent.settings import StreamSettings
 
-_FIRST_DELAY_S: Final = 0.1
-_LONGEST_DELAY_S: Final = 2.0
-"""A healed partition is noticed within this time."""
-_REFUSED_DELAY_S: Final = 5.0
-"""A refusal lasts until somebody changes a plan."""
 _RENEWALS_A_LEASE: Final = 3
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
@@ -60,29 +55,31 @@ class ReportStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        delay_s = _FIRST_DELAY_S
+        backoff = Backoff()
         while True:
             while not self._vouches():
                 self._changed.clear()
                 await self._changed.wait()
-            pause_s = delay_s
             try:
                 await self._stream()
                 self.problem = "the agent began a new epoch"
                 continue
             except LayoutMismatchError as error:
-                self.problem = f"refused: {error.field}: {error}"
-                self._log.error("refused", field=error.field, reason=str(error))
-                pause_s = _REFUSED_DELAY_S
+                self._failed(f"refused: {error.field}: {error}")
+                pause_s = backoff.next_s(least_s=REFUSED_S)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
-                self.problem = _why(error)
-                self._log.info("report stream lost", reason=self.problem)
                 if self.report.welcomed:
-                    pause_s = delay_s = _FIRST_DELAY_S
+                    backoff.reset()
+                self._failed(reason_of(error))
+                pause_s = backoff.next_s()
             finally:
                 self.report.disconnected()
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
+            await asyncio.sleep(pause_s)
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.problem:
+            self._log.warning("no report stream", reason=problem)
+        self.problem = problem
 
     async def _stream(self) -> None:
         """Follow one stream until the agent's epoch changes; raise when it breaks or is refused."""
@@ -138,9 +135,3 @@ class ReportStream:
         if message is not None:
             self.report.on_message(message)
         return message is not None
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return str(error) or type(error).__name__
