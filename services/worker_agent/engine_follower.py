@@ -48,12 +48,16 @@ class EngineFollower:
         self._publish = publish
         self._last: tuple[int, bytes] | None = None
         """Number and payload of the last batch taken in: only the same process has the same."""
+        self._replay_answers = True
+        """It did last time. A dead socket is not asked again without need: live batches wait meanwhile."""
         self._answers = asyncio.Event()
         self._gone = asyncio.Event()
         self._log = get_logger("engine_follower").bind(worker=agent.worker.id)
         self.decoder = EventDecoder()
         self.broken_batches = 0
-        """Payloads that were no batch at all. Monotonic."""
+        """Payloads that were no batch at all."""
+        self.replay_failures = 0
+        """Replays that were not answered. Both count, and are monotonic."""
         self.problem = ""
         """Why the agent is not attached; empty while it is."""
 
@@ -126,7 +130,8 @@ class EngineFollower:
         while True:
             batch = await live.next(self._quiet_ms)
             if batch is None:
-                await self._catch_up()
+                if self._replay_answers:
+                    await self._catch_up()
                 continue
             order = self._agent.order(batch[0])
             if order is Order.RESTARTED:
@@ -140,9 +145,20 @@ class EngineFollower:
             await asyncio.sleep(0)
 
     async def _catch_up(self) -> bool:
-        """Replay what follows the last batch taken in. Returns whether the engine can replay at all."""
+        """Replay what follows the last batch taken in. Returns whether the engine answered."""
         if not self._replay:
             return False
+        try:
+            await self._replay_rest()
+        except EventSourceError as error:
+            self.replay_failures += 1
+            self._log.warning("no replay", reason=str(error))
+            self._replay_answers = False
+        else:
+            self._replay_answers = True
+        return self._replay_answers
+
+    async def _replay_rest(self) -> None:
         for attempt in range(1, _REPLAY_ATTEMPTS + 1):
             first = self._agent.applied + 1
             batches = replay(self._context, self._replay, first, self._timeout_s)
@@ -154,8 +170,7 @@ class EngineFollower:
                     self._take(number, payload, replayed=True)
                     await asyncio.sleep(0)
                 else:
-                    return True
-        return True
+                    return
 
     def _take(self, number: int, payload: bytes, *, replayed: bool) -> None:
         if number <= self._agent.applied:

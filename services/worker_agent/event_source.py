@@ -57,7 +57,7 @@ class LiveEvents:
 
     async def connect(self, timeout_s: float) -> None:
         """Return once the publisher has accepted. Errors: EventSourceError."""
-        self._socket.connect(self._endpoint)
+        _connect(self._socket, self._endpoint, "events")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_for(zmq.EVENT_HANDSHAKE_SUCCEEDED)
@@ -96,7 +96,7 @@ async def replay(
     try:
         socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
         socket.setsockopt(zmq.LINGER, 0)
-        socket.connect(endpoint)
+        _connect(socket, endpoint, "replay")
         async with asyncio.timeout(timeout_s):
             await socket.send_multipart([b"", start.to_bytes(8, "big")])
         while True:
@@ -110,6 +110,13 @@ async def replay(
             yield int.from_bytes(frames[-2], "big"), frames[-1]
     finally:
         socket.close(linger=0)
+
+
+def _connect(socket: zmq.asyncio.Socket, endpoint: str, field: str) -> None:
+    try:
+        socket.connect(endpoint)
+    except zmq.ZMQError as error:
+        raise EventSourceError(f"{endpoint} is no endpoint to connect to: {error}", field=field) from error
 
 
 async def has_batch(

@@ -24,6 +24,7 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
     "holes": ("Times that live batches were missing.", lambda w: w.agent.holes),
     "lost_batches": ("Batches that no replay brought back.", lambda w: w.agent.lost_batches),
     "broken_batches": ("Payloads that were no batch.", lambda w: w.follower.broken_batches),
+    "replay_failures": ("Replays that were not answered.", lambda w: w.follower.replay_failures),
     "engine_restarts": ("Times that another engine process was found.", lambda w: w.agent.engine_restarts),
     "load_failures": ("Questions for the load that failed.", lambda w: w.load_failures),
     "stored_blocks": ("Blocks told to be stored.", lambda w: w.agent.holdings.events.stored_blocks),

@@ -190,6 +190,21 @@ async def test_without_a_replay_socket_only_the_future_is_known() -> None:
         await partial.holds(other)
 
 
+async def test_a_replay_socket_that_never_answers_costs_the_past_only() -> None:
+    engine = ScriptedEngine()
+    await engine.start()
+    engine.publish(stored(PROMPT))
+    assert engine._replay is not None
+    engine._replay.cancel()
+    async with scene(engine) as partial:
+        await partial.ready()
+        assert partial.agent.state is AgentState.PARTIAL
+        other = list(range(900, 908))
+        engine.publish(stored(other, first_hash=70))
+        await partial.holds(other)
+        assert partial.worker.follower.replay_failures > 0
+
+
 async def test_another_page_size_refuses_the_worker_and_names_the_field() -> None:
     engine = ScriptedEngine()
     engine.page_size = 1
