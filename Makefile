@@ -74,6 +74,7 @@ lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
+	$(BIN)/python -m bench.keys
 
 clean: ## Remove everything that make created
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
