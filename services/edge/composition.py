@@ -95,7 +95,7 @@ class EdgeService:
         )
         model = plan.model.id
         self.gateway = Gateway(settings, model, callers, self.readiness, reader, dispatcher, self.metrics)
-        explainer = Explainer(limits, model, queries, self.role, reader, self.readiness)
+        explainer = Explainer(limits, timeouts.body_s, model, queries, self.role, reader, self.readiness)
         control = control_app(model, callers, self.readiness, explainer, self.state)
         self.peer = PeerListener(settings, plan, region, self.role, hops, forwarder, self.metrics, flights)
         self._loads = LoadService(plan, layout, self.role, self.metrics)
@@ -135,7 +135,7 @@ class EdgeService:
             await self.ops.start()
             await self.peer_server.start()
             await self.public_server.start()
-            self._start_background(lifecycle)
+            lifecycle.background(self._follow_fleet(), "fleet")
             self._log.info("serving", **self._mode())
             await lifecycle.stopping.wait()
             await self._drain()
@@ -145,25 +145,31 @@ class EdgeService:
             await self._peers.close()
             await self.ops.stop()
 
-    def _start_background(self, lifecycle: Lifecycle) -> None:
-        for follower, unit in zip(
-            self.followers, sorted(self._plan.units, key=lambda unit: unit.shard), strict=True
-        ):
-            feed = follow(
-                unit.shard,
-                unit.address,
-                follower,
-                self._dialer,
-                lambda: None,
-                lifecycle.stopping,
-                jitter=random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
-            )
-            lifecycle.background(feed, f"shard {unit.shard}")
+    async def _follow_fleet(self) -> None:
+        """Compiles the kernels, then follows shards and peers for ever.
+
+        In this order: a snapshot that came while the kernels are being compiled would hold up the loop until
+        they are.
+        """
+        await self._warm()
+        self.readiness.warm = True
+        units = sorted(self._plan.units, key=lambda unit: unit.shard)
         broadcaster = LoadBroadcaster(
             self._plan, self.place.region, self.role, self._handshake, self._dialer, self.metrics
         )
-        lifecycle.background(broadcaster.run(), "broadcaster")
-        lifecycle.background(self._warm(), "warm")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(broadcaster.run(), name="broadcaster")
+            for follower, unit in zip(self.followers, units, strict=True):
+                feed = follow(
+                    unit.shard,
+                    unit.address,
+                    follower,
+                    self._dialer,
+                    lambda: None,
+                    asyncio.Event(),
+                    jitter=random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
+                )
+                group.create_task(feed, name=f"shard {unit.shard}")
 
     async def _warm(self) -> None:
         """Compiles the kernels off the loop, in a daemon thread: a stop does not wait for the compiler."""
@@ -189,7 +195,6 @@ class EdgeService:
 
         threading.Thread(target=compile_all, name="warm", daemon=True).start()
         await done
-        self.readiness.warm = True
 
     def _mode(self) -> Mapping[str, Any]:
         """The effective mode, for the first line of the log."""

@@ -12,9 +12,10 @@ from services.edge.callers import Caller
 from services.edge.event_stream import error_event
 from services.edge.exchange import Exchange, Header
 from services.edge.forward import Forwarder, Hop
-from services.edge.hops import CLAIM_HEADER, TOKENS_HEADER, WORKER_HEADER, Hops, PeerEdges
+from services.edge.headers import CLAIM_HEADER, LOAD_HEADER, TOKENS_HEADER, WORKER_HEADER
+from services.edge.hops import Hops, PeerEdges
 from services.edge.metrics import EdgeMetrics, Outcome
-from services.edge.piggyback import LOAD_HEADER, unpack_load
+from services.edge.piggyback import unpack_load
 from services.edge.prompts import Prompt
 from services.edge.readiness import Readiness
 from services.edge.request_body import ModelRequest

@@ -77,6 +77,11 @@ def body_too_large(limit: int) -> ApiError:
     return ApiError(413, f"The request body exceeds {limit} bytes.", code="request_too_large")
 
 
+def body_too_slow(within_s: float) -> ApiError:
+    """Longer under way than `timeouts.body_s`."""
+    return ApiError(408, f"The request body did not arrive within {within_s:g} s.", code="request_timeout")
+
+
 def headers_too_large(limit: int) -> ApiError:
     """Longer than `limits.header_bytes`."""
     return ApiError(431, f"The request headers exceed {limit} bytes.", code="headers_too_large")

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
 from typing import Any, Self
 
-from services.edge.errors import ApiError, body_too_large, headers_too_large, unsupported_encoding
+from services.edge.errors import (
+    ApiError,
+    body_too_large,
+    body_too_slow,
+    headers_too_large,
+    unsupported_encoding,
+)
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -15,8 +21,6 @@ Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-OWN_PREFIX = b"x-kvcompass-"
-"""Headers of the fleet itself: never taken from a client."""
 
 
 class ClientGoneError(Exception):
@@ -51,8 +55,15 @@ class Exchange:
         if encoding != b"identity":
             raise unsupported_encoding(encoding.decode("latin-1"))
 
-    async def body(self, limit: int) -> bytes:
-        """The whole body. Errors: ApiError 413 above `limit` bytes, ClientGoneError."""
+    async def body(self, limit: int, within_s: float) -> bytes:
+        """The whole body. Errors: ApiError 413 above `limit` bytes, 408 when it is slow, ClientGoneError."""
+        try:
+            async with asyncio.timeout(within_s):
+                return await self._body(limit)
+        except TimeoutError as error:
+            raise body_too_slow(within_s) from error
+
+    async def _body(self, limit: int) -> bytes:
         announced = self.headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             raise body_too_large(limit)
@@ -122,7 +133,7 @@ class Presence:
         return self
 
     def _client_gone(self, watch: asyncio.Future[None]) -> None:
-        if not watch.cancelled() and not self._left:
+        if not watch.cancelled() and not self._left and not self._exchange.ended:
             self._gone = True
             self._scope.reschedule(asyncio.get_running_loop().time())
 

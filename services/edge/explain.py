@@ -21,6 +21,7 @@ class Explainer:
     def __init__(
         self,
         limits: Limits,
+        body_s: float,
         model: str,
         rungs: QueryPlan,
         role: EdgeRole,
@@ -28,6 +29,7 @@ class Explainer:
         readiness: Readiness,
     ) -> None:
         self._limits = limits
+        self._body_s = body_s
         self._model = model
         self._query_plan = rungs
         self._role = role
@@ -36,7 +38,7 @@ class Explainer:
 
     async def explain(self, exchange: Exchange, caller: Caller) -> dict[str, Any]:
         """The decision that this body would get now, as JSON-ready values. Errors: ApiError."""
-        body = await exchange.body(self._limits.body_bytes)
+        body = await exchange.body(self._limits.body_bytes, self._body_s)
         request = parse_request(guess_endpoint(body), body, self._model)
         if not self._readiness.can_route:
             raise errors.starting(self._readiness.reasons())

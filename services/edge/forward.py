@@ -9,7 +9,8 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from services.edge.event_stream import EventStream
-from services.edge.exchange import OWN_PREFIX, Exchange, Header
+from services.edge.exchange import Exchange, Header
+from services.edge.headers import OWN_PREFIX, WORKER_HEADER
 from services.edge.results import Broke, Refused, Result, Served
 from services.edge.settings import Limits, Timeouts
 from services.edge.upstream import Trouble, Upstream, UpstreamAnswer, UpstreamError
@@ -65,7 +66,9 @@ class Forwarder:
             answer = await hop.pool.post(hop.url, hop.headers, body, first_s)
             async with answer:
                 on_headers(answer)
-                if answer.status in RETRIED_STATUSES:
+                # An edge that refuses by itself names no worker: what it says is not for the client.
+                own_refusal = hop.peer and answer.status >= 400 and WORKER_HEADER not in answer.headers
+                if answer.status in RETRIED_STATUSES or own_refusal:
                     return Refused(answer.status, _seconds(answer.headers.get("retry-after")))
                 if answer.status == 200 and answer.content_type == "text/event-stream":
                     return await self._stream(exchange, answer, strip_usage, first_s, first_byte)

@@ -29,6 +29,7 @@ class Gateway:
         metrics: EdgeMetrics,
     ) -> None:
         self._limits = settings.limits
+        self._body_s = settings.timeouts.body_s
         self._total_s = settings.timeouts.total_s
         self._model = served_model
         self._callers = callers
@@ -75,7 +76,7 @@ class Gateway:
             raise errors.overloaded()
         if not self._readiness.can_route:
             raise errors.starting(self._readiness.reasons())
-        body = await exchange.body(self._limits.body_bytes)
+        body = await exchange.body(self._limits.body_bytes, self._body_s)
         request = parse_request(endpoint, body, self._model)
         async with Presence(exchange, self._total_s):
             began_us = now_us()

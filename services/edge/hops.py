@@ -7,14 +7,11 @@ from yarl import URL
 from kvcompass.plan.model import Edge, Plan
 from services.edge.exchange import Exchange
 from services.edge.forward import Hop
+from services.edge.headers import ORIGIN_HEADER
 from services.edge.request_body import Endpoint
 from services.edge.upstream import Upstream
 from services.runtime.grpc_transport import Dialer
 
-WORKER_HEADER = "x-kvcompass-worker"
-ORIGIN_HEADER = "x-kvcompass-origin"
-CLAIM_HEADER = "x-kvcompass-claim"
-TOKENS_HEADER = "x-kvcompass-prompt-tokens"
 _FORWARDED = ("content-type", "accept", "traceparent", "tracestate")
 """Headers a worker gets from the client; credentials and cookies stay here."""
 

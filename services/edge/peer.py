@@ -20,9 +20,10 @@ from services.edge.exchange import (
     Send,
 )
 from services.edge.forward import Forwarder
-from services.edge.hops import CLAIM_HEADER, ORIGIN_HEADER, TOKENS_HEADER, WORKER_HEADER, Hops
+from services.edge.headers import CLAIM_HEADER, LOAD_HEADER, ORIGIN_HEADER, TOKENS_HEADER, WORKER_HEADER
+from services.edge.hops import Hops
 from services.edge.metrics import EdgeMetrics, Outcome
-from services.edge.piggyback import LOAD_HEADER, pack_load
+from services.edge.piggyback import pack_load
 from services.edge.request_body import Endpoint, ModelRequest, parse_request
 from services.edge.results import Broke, Refused, Result, Served, cause, last_word
 from services.edge.settings import EdgeSettings
@@ -63,6 +64,7 @@ class PeerListener:
     ) -> None:
         self._key = settings.peer_key
         self._limits = settings.limits
+        self._body_s = settings.timeouts.body_s
         self._total_s = settings.timeouts.total_s
         self._plan = plan
         self._region = region
@@ -126,7 +128,7 @@ class PeerListener:
         return Carried(origin, self._own[worker], number(CLAIM_HEADER), number(TOKENS_HEADER))
 
     async def _serve(self, exchange: Exchange, endpoint: Endpoint, carried: Carried) -> Outcome:
-        body = await exchange.body(self._limits.body_bytes)
+        body = await exchange.body(self._limits.body_bytes, self._body_s)
         request = parse_request(endpoint, body, self._plan.model.id)
         async with Presence(exchange, self._total_s):
             return await self._carry(exchange, request, carried)

@@ -5,9 +5,8 @@ import binascii
 
 from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad
+from services.edge.headers import LOAD_HEADER
 from services.wire.load import decode_region_load, encode_region_load
-
-LOAD_HEADER = "x-kvcompass-load"
 
 
 def pack_load(load: RegionLoad) -> bytes:

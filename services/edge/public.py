@@ -3,8 +3,9 @@
 from starlette.types import ASGIApp
 
 from services.edge.errors import ApiError, internal, method_not_allowed
-from services.edge.exchange import OWN_PREFIX, Exchange, Message, Receive, Send
+from services.edge.exchange import Exchange, Message, Receive, Send
 from services.edge.gateway import Gateway
+from services.edge.headers import OWN_PREFIX
 from services.edge.request_body import Endpoint
 from services.edge.settings import Limits
 from services.runtime.logs import get_logger

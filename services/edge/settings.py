@@ -27,6 +27,8 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     connect_s: float = 2.0
     """To a worker or peer edge: six 300 ms round trips."""
+    body_s: float = 30.0
+    """To receive a request's body: 8 MiB over 2 Mbit/s."""
     first_byte_s: float = 120.0
     """From request to first byte: a queue and the prefill of a long prompt. Answers that are not streamed
     come whole, so for them `total_s` counts instead."""

@@ -162,7 +162,7 @@ class Fleet:
     @contextlib.asynccontextmanager
     async def client(self, edge: str = "us", **options: Any) -> AsyncIterator[httpx.AsyncClient]:
         async with httpx.AsyncClient(
-            base_url=self.base(edge), timeout=10, trust_env=False, **options
+            base_url=self.base(edge), timeout=60, trust_env=False, **options
         ) as client:
             yield client
 

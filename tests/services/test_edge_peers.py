@@ -70,6 +70,26 @@ async def test_a_dead_region_is_left_after_one_hop(monkeypatch, failure):
         await eventually(lab.at_rest)
 
 
+async def test_what_the_far_edge_itself_refuses_is_not_the_clients_business(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.edges["eu"].peer._key = "another-key-another-key"
+        lab.holds("us", "eu-1", 8_192)
+        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        assert answer.status_code == 200
+        assert answer.headers["x-kvcompass-region"] == "us"
+        assert lab.metric("us", "retries_total", cause="status_401") == 1
+
+
+async def test_an_engines_4xx_passes_both_edges(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu", status(422))
+        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        assert answer.status_code == 422
+        assert answer.json()["message"] == "engine says 422"
+        assert lab.served() == {"eu-1": 1}
+
+
 async def test_an_unreachable_edge_costs_one_try_and_is_remembered(monkeypatch):
     async with fleet(monkeypatch) as lab, lab.client() as client:
         lab.holds("us", "asia-0", 8_192)

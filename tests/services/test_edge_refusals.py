@@ -7,7 +7,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from services.edge.settings import EdgeSettings, Limits, check_settings
+from services.edge.settings import EdgeSettings, Limits, Timeouts, check_settings
 from services.runtime.auth import hash_api_key
 from services.runtime.settings import SettingsError
 from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet, hangs
@@ -86,6 +86,18 @@ async def test_a_full_edge_says_so(monkeypatch):
         first.cancel()
         await eventually(lab.at_rest)
         assert lab.outcomes() == {"overloaded": 1, "cancelled": 1}
+
+
+async def test_a_body_that_never_ends_is_given_up(monkeypatch):
+    async def trickle():
+        yield b"{"
+        await asyncio.sleep(1)
+
+    timeouts = Timeouts(body_s=0.2, unready_s=0, drain_s=1)
+    async with fleet(monkeypatch, timeouts=timeouts) as lab, lab.client() as client:
+        answer = await client.post("/v1/chat/completions", content=trickle())
+        assert shaped(answer) == (408, None, "request_timeout")
+        assert lab.outcomes() == {"rejected": 1}
 
 
 async def test_keys_decide_the_sharing_group(monkeypatch):

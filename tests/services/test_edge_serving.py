@@ -88,8 +88,8 @@ async def test_reuse_is_learnt_and_wrong_claims_are_counted(monkeypatch):
 
 async def test_long_prompts_go_through(monkeypatch):
     async with fleet(monkeypatch, workers=1) as lab, lab.client() as client:
-        text = "the quick brown fox jumps over the lazy dog " * 50_000
+        text = "the quick brown fox jumps over the lazy dog " * 10_000
         body = {**CHAT, "messages": [{"role": "user", "content": text}]}
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200
-        assert len(lab.engines["us-0"].bodies[0]) > 2_000_000
+        assert len(lab.engines["us-0"].bodies[0]) > 400_000

@@ -1,0 +1,11 @@
+"""Headers of the fleet itself. docs/api.md says who sends which."""
+
+OWN_PREFIX = b"x-kvcompass-"
+"""Never taken from a client, never passed on to an engine or from one."""
+WORKER_HEADER = "x-kvcompass-worker"
+"""The worker asked for; in an answer, the one that served."""
+ORIGIN_HEADER = "x-kvcompass-origin"
+CLAIM_HEADER = "x-kvcompass-claim"
+TOKENS_HEADER = "x-kvcompass-prompt-tokens"
+LOAD_HEADER = "x-kvcompass-load"
+"""base64 of the answering region's queue vector."""
