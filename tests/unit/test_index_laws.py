@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
 from kvcompass.kernels.jit import JIT
+from tests.models.index_audit import audit
 from tests.models.index_naive import NaiveTable, split_groups
 
 EXAMPLES = 60 if JIT else 5
@@ -149,6 +150,26 @@ def test_small_tables_turn_over_without_growing_much(expected: int) -> None:
             assert_exact(view, twin)
     assert writer.entries == len(twin.values) == expected
     assert writer.slots <= 8 * max(12, expected)
+
+
+@pytest.mark.parametrize("seed", range(60 if JIT else 3))
+def test_turnover_of_a_nearly_full_table(seed: int) -> None:
+    """Long cuckoo paths, flips and pins: 94 % of the slots are taken throughout."""
+    writer, view = writer_and_view(40 + 30 * seed, seed=seed)
+    follower, twin = Follower(writer, view), NaiveTable()
+    count = int(0.94 * writer.slots)
+    keys = keys_of(count * (5 if JIT else 2), seed).tolist()
+    for number, key in enumerate(keys):
+        follower.take(edit_one(writer, key, 0, 1))
+        twin.set(key, 0, 1)
+        if number >= count:
+            follower.take(edit_one(writer, keys[number - count], 0, 0))
+            twin.set(keys[number - count], 0, 0)
+        if number % (1 + count // 4) == 0:
+            assert_exact(view, twin)
+            audit(writer)
+    assert_exact(view, twin)
+    audit(writer)
 
 
 def test_keys_of_one_shard_and_counted_keys_fill_a_table() -> None:
