@@ -1,6 +1,7 @@
 """`kvcompass-edge --settings FILE`: runs one edge until SIGTERM."""
 
 import argparse
+import gc
 from pathlib import Path
 
 from services.edge.composition import EdgeService
@@ -25,6 +26,10 @@ def main() -> None:
         configure_logging("edge", settings.id, settings.log_level)
         plan_path = resolve_path(arguments.settings, settings.plan)
         service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
+        # What was imported and built so far lives as long as the process: a full collection, which stops every
+        # request for as long as it takes, need not walk through it.
+        gc.collect()
+        gc.freeze()
         await service.run(lifecycle)
 
     run(serve)

@@ -1,0 +1,115 @@
+"""Keys are those an engine's tokens give; what an engine keeps apart or the edge cannot know has none."""
+
+import orjson
+import pytest
+
+from kvcompass.errors import ProtocolError
+from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.keys import namespace, prefix_keys
+from kvcompass.levels.query_plan import query_plan
+from services.edge.errors import ApiError
+from services.edge.piggyback import pack_load, unpack_load
+from services.edge.prompts import PromptReader, Unkeyed
+from services.edge.request_body import Endpoint, parse_request
+from services.edge.usage import ReuseReader
+from services.prompt import PromptEncoder
+from tests.models.routing_fleets import make_plan
+
+PLAN = make_plan(groups=("a", "b"))
+RUNGS = query_plan(PLAN).rungs
+ENCODER = PromptEncoder.load()
+READER = PromptReader(ENCODER, PLAN, RUNGS)
+
+
+def request(endpoint: Endpoint = Endpoint.COMPLETIONS, **fields: object):
+    return parse_request(endpoint, orjson.dumps({"model": PLAN.model.id, **fields}), PLAN.model.id)
+
+
+async def test_a_rung_as_long_as_the_prompt_has_no_key():
+    rung = int(RUNGS[3])
+    shorter = await READER.read(request(prompt=list(range(rung))), "a")
+    longer = await READER.read(request(prompt=list(range(rung + 1))), "a")
+    assert (shorter.tokens, len(shorter.keys)) == (rung, 3)
+    assert (longer.tokens, len(longer.keys)) == (rung + 1, 4)
+    assert shorter.keys.tolist() == longer.keys[:3].tolist()
+
+
+async def test_text_and_chat_are_keyed_by_the_engines_tokens():
+    text = "one two three " * 100
+    tokens = ENCODER.encode(text)
+    expected = prefix_keys(namespace(PLAN.model, "a"), tokens[:-1], RUNGS)
+    assert (await READER.read(request(prompt=text), "a")).keys.tolist() == expected.tolist()
+    messages = [{"role": "user", "content": text}]
+    tokens = ENCODER.encode(ENCODER.render_chat(messages), rendered=True)
+    expected = prefix_keys(namespace(PLAN.model, "a"), tokens[:-1], RUNGS)
+    prompt = await READER.read(request(Endpoint.CHAT, messages=messages), "a")
+    assert prompt.keys.tolist() == expected.tolist()
+
+
+async def test_groups_never_share_a_key():
+    one = await READER.read(request(prompt=list(range(2_000))), "a")
+    other = await READER.read(request(prompt=list(range(2_000))), "b")
+    assert len(one.keys) > 5
+    assert not set(one.keys.tolist()) & set(other.keys.tolist())
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"messages": [{"role": "user", "content": "x" * 4_000}], "cache_salt": "s"}, Unkeyed.OWN_CACHE),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
+                ]
+            },
+            Unkeyed.NOT_TEXT,
+        ),
+    ],
+)
+async def test_what_cannot_be_known_has_no_keys(fields, why):
+    prompt = await READER.read(request(Endpoint.CHAT, **fields), "a")
+    assert prompt.unkeyed is why
+    assert len(prompt.keys) == 0
+    assert prompt.tokens >= 1
+
+
+@pytest.mark.parametrize("messages", ["hi", [], [3], [{"role": "user"}], [{"role": "user", "content": 3}]])
+async def test_faulty_messages_are_named(messages):
+    with pytest.raises(ApiError) as caught:
+        await READER.read(request(Endpoint.CHAT, messages=messages), "a")
+    assert caught.value.status == 400
+    assert (caught.value.param or "").startswith("messages")
+
+
+def usage(details: object) -> dict[str, object]:
+    return {"prompt_tokens": 100, "prompt_tokens_details": details}
+
+
+def test_null_means_nothing_only_from_who_has_reported():
+    reader = ReuseReader()
+    assert reader.cached_tokens("w", None, 1) is None
+    assert reader.cached_tokens("w", usage(None), 1) is None
+    assert reader.cached_tokens("w", usage({"cached_tokens": 64}), 1) == 64
+    assert reader.cached_tokens("w", usage(None), 1) == 0
+    assert reader.cached_tokens("other", usage(None), 1) is None
+
+
+def test_several_choices_say_nothing_of_the_first():
+    reader = ReuseReader()
+    assert reader.cached_tokens("w", usage({"cached_tokens": 64}), 2) is None
+    assert reader.cached_tokens("w", usage(None), 2) is None
+
+
+def test_a_queue_vector_survives_its_header():
+    load = WorkerLoad("eu-0", WorkerState.READY, 12.5, 1, 2, 3, 4, 0.25, 5)
+    region = RegionLoad("edge-eu", "eu", 7, 8, (load,))
+    packed = pack_load(region)
+    assert packed.isascii()
+    assert unpack_load(packed.decode()) == region
+
+
+@pytest.mark.parametrize("value", ["%%%", "AAA", "////", "CgP/"])
+def test_a_broken_queue_vector_is_refused(value):
+    with pytest.raises(ProtocolError):
+        unpack_load(value)
