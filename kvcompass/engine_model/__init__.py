@@ -1,6 +1,6 @@
 """A model of one engine: how long it computes, what its prefix cache holds, whose turn it is."""
 
-from kvcompass.engine_model.engine import Engine, EngineConfig, EngineRequest, Progress, Refusal
+from kvcompass.engine_model.engine import Engine, EngineConfig, EngineRequest, Progress, Rejection
 from kvcompass.engine_model.timing import EngineTiming
 
-__all__ = ["Engine", "EngineConfig", "EngineRequest", "EngineTiming", "Progress", "Refusal"]
+__all__ = ["Engine", "EngineConfig", "EngineRequest", "EngineTiming", "Progress", "Rejection"]

@@ -3,18 +3,18 @@
 import heapq
 from dataclasses import dataclass, field
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.engine_model.token_chain import TokenChain
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 
 MEDIUM = "GPU"
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class CacheBlock:
     """A resident page."""
 
     name: int
-    parent: "Block | None"
+    parent: "CacheBlock | None"
     serial: int
     last_use: int
     children: int = 0
@@ -25,7 +25,7 @@ class Block:
 class Holding:
     """What a running request occupies: a locked path of the tree and room that only it may fill."""
 
-    path: list[Block] = field(default_factory=list)
+    path: list[CacheBlock] = field(default_factory=list)
     """Locked blocks from the root on."""
     room: int = 0
     """Blocks reserved and not yet in the tree."""
@@ -46,8 +46,8 @@ class BlockCache:
         self.free_blocks = capacity_blocks
         self.locked_blocks = 0
         """Blocks of the tree that running requests hold."""
-        self._blocks: dict[int, Block] = {}
-        self._leaves: list[tuple[int, int, Block]] = []
+        self._blocks: dict[int, CacheBlock] = {}
+        self._leaves: list[tuple[int, int, CacheBlock]] = []
         self._clock = 0
         self._serial = 0
         self._events: list[EngineEvent] = [AllBlocksCleared()]
@@ -131,9 +131,9 @@ class BlockCache:
         events, self._events = self._events, []
         return events
 
-    def _add(self, name: int, parent: Block | None, chain: TokenChain, index: int) -> Block:
+    def _add(self, name: int, parent: CacheBlock | None, chain: TokenChain, index: int) -> CacheBlock:
         self._serial += 1
-        block = Block(name, parent, self._serial, self._clock)
+        block = CacheBlock(name, parent, self._serial, self._clock)
         self._blocks[name] = block
         if parent is not None:
             parent.children += 1
@@ -148,13 +148,13 @@ class BlockCache:
         )
         return block
 
-    def _lock(self, block: Block) -> None:
+    def _lock(self, block: CacheBlock) -> None:
         block.last_use = self._clock
         if block.locks == 0:
             self.locked_blocks += 1
         block.locks += 1
 
-    def _offer(self, block: Block) -> None:
+    def _offer(self, block: CacheBlock) -> None:
         """Note a block that may be evicted. Entries that no longer hold are skipped when they come up."""
         if block.children or block.locks:
             return
@@ -163,7 +163,7 @@ class BlockCache:
             self._leaves = [entry for entry in self._leaves if self._evictable(entry)]
             heapq.heapify(self._leaves)
 
-    def _evictable(self, entry: tuple[int, int, Block]) -> bool:
+    def _evictable(self, entry: tuple[int, int, CacheBlock]) -> bool:
         last_use, _, block = entry
         return (
             last_use == block.last_use

@@ -12,10 +12,10 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model.block_cache import BlockCache, Holding
 from kvcompass.engine_model.timing import EngineTiming
 from kvcompass.engine_model.token_chain import TokenChain
-from kvcompass.roles.engine_events import EngineEvent
 
 DECODE_STEPS_PER_BATCH = 40
 """SGLang publishes cache events after each prefill, every 40 decode steps and when idle."""
@@ -58,7 +58,7 @@ class Progress:
     finished: bool
 
 
-class Refusal(Enum):
+class Rejection(Enum):
     """Why a request was not taken."""
 
     QUEUE_FULL = "the request queue is full"
@@ -67,7 +67,7 @@ class Refusal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineLoad:
+class ModelLoad:
     """What an engine tells of its load. Busy times are model time since the start."""
 
     running: int
@@ -120,16 +120,16 @@ class Engine:
         self._generated_tokens = 0
         self._publish()
 
-    def submit(self, request: EngineRequest, now_us: int) -> Refusal | None:
+    def submit(self, request: EngineRequest, now_us: int) -> Rejection | None:
         """Queue a request, or say why not. Hashing its pages costs about 1 us each."""
         self.advance(now_us)
         assert len(request.prompt) > 0
         if request.id in self._jobs:
-            return Refusal.DUPLICATE_ID
+            return Rejection.DUPLICATE_ID
         if self._blocks(request) > self.cache.capacity_blocks:
-            return Refusal.TOO_LARGE
+            return Rejection.TOO_LARGE
         if len(self._waiting) >= self.config.max_queued:
-            return Refusal.QUEUE_FULL
+            return Rejection.QUEUE_FULL
         job = _Job(request, TokenChain(request.prompt, self.config.page_size))
         self._jobs[request.id] = job
         self._waiting.append(job)
@@ -197,13 +197,13 @@ class Engine:
         batches, self._batches = self._batches, []
         return batches
 
-    def load(self, now_us: int) -> EngineLoad:
+    def load(self, now_us: int) -> ModelLoad:
         """Load at this instant, running work counted up to it."""
         self.advance(now_us)
         prefilling = now_us - self._prefill_started_us if self._prefilling else 0
         stepping = now_us - self._step_started_us if self._step is not None else 0
         reserved = self.cache.capacity_blocks - self.cache.free_blocks - self.cache.resident_blocks
-        return EngineLoad(
+        return ModelLoad(
             running=len(self._jobs) - len(self._waiting),
             waiting=len(self._waiting),
             waiting_tokens=sum(len(job.request.prompt) for job in self._waiting),

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from kvcompass.engine_events import BlockHash
 from kvcompass.keys import PrefixHasher
-from kvcompass.roles.engine_events import BlockHash
 from kvcompass.tier import Tier
 
 _NONE: Final = int(Tier.NONE)

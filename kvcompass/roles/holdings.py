@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kvcompass.engine_events import BlockRemoved, BlockStored, EngineEvent
 from kvcompass.keys import PrefixHasher, shard_of
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
-from kvcompass.roles.engine_events import BlockRemoved, BlockStored, EngineEvent
 from kvcompass.tier import Tier
 
 _TIER_OF_MEDIUM: Final = {None: Tier.VRAM, "GPU": Tier.VRAM, "CPU_PINNED": Tier.DRAM, "CPU": Tier.DRAM}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvcompass.roles.engine_events import BlockHash, BlockStored, EngineEvent
+from kvcompass.engine_events import BlockHash, BlockStored, EngineEvent
 
 _EWMA_WEIGHT: Final = 0.1
 _FIRST_GUESS_TOKENS: Final = 1_024.0

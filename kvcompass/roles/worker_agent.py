@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from kvcompass.engine_events import AllBlocksCleared, EngineEvent
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.keys import namespace
 from kvcompass.levels import registered_lengths
 from kvcompass.plan.model import Plan
 from kvcompass.roles.block_tree import TreeLimits
-from kvcompass.roles.engine_events import AllBlocksCleared, EngineEvent
 from kvcompass.roles.engine_feed import EngineFeed, Order
 from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
@@ -248,10 +248,6 @@ class WorkerAgent:
             prefill_ms_per_token=self._estimate.measured_ms_per_token,
             age_ms=age_us // 1_000,
         )
-
-    def digest(self, shard: int) -> int:
-        """Return the digest of what the worker holds in a shard."""
-        return self.holdings.digest(shard)
 
     def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Return everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kvcompass.engine_model import EngineRequest, Refusal
+from kvcompass.engine_model import EngineRequest, Rejection
 from services.mock_sglang import info
 from services.mock_sglang.answers import AnswerBook
 from services.mock_sglang.asgi import (
@@ -117,7 +117,7 @@ class MockApp:
         """Run a generation and write it; a client that leaves aborts it, which frees all it holds."""
         answer = self._answers.answer(generation.prompt, generation.limit, ignore_end=generation.ignore_eos)
         flight = self._engine.submit(EngineRequest(generation.id, generation.prompt, answer.tokens))
-        if isinstance(flight, Refusal):
+        if isinstance(flight, Rejection):
             raise _refused(flight)
         form = form_class(generation, answer, self._answers.end_token)
         watch = asyncio.create_task(until_disconnect(receive))
@@ -209,7 +209,7 @@ def _aborted() -> EngineError:
     return EngineError(400, flat_error(400, "Generation aborted.", "BadRequest"))
 
 
-def _refused(refusal: Refusal) -> EngineError:
-    if refusal is Refusal.QUEUE_FULL:
+def _refused(rejection: Rejection) -> EngineError:
+    if rejection is Rejection.QUEUE_FULL:
         return busy("The request queue is full.")
-    return bad_request(refusal.value)
+    return bad_request(rejection.value)

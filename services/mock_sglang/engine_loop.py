@@ -3,9 +3,9 @@
 import asyncio
 import time
 
-from kvcompass.engine_model import Engine, EngineRequest, Refusal
-from kvcompass.engine_model.engine import EngineLoad
-from kvcompass.roles.engine_events import EngineEvent
+from kvcompass.engine_events import EngineEvent
+from kvcompass.engine_model import Engine, EngineRequest, Rejection
+from kvcompass.engine_model.engine import ModelLoad
 from services.mock_sglang.kv_events import encode_batch
 from services.mock_sglang.publisher import EventPublisher
 
@@ -50,12 +50,12 @@ class EngineLoop:
         self._flights: dict[str, Flight] = {}
         self._settle()
 
-    def submit(self, request: EngineRequest) -> Flight | Refusal:
+    def submit(self, request: EngineRequest) -> Flight | Rejection:
         """Queue a request."""
-        refusal = self._engine.submit(request, self._now_us())
-        if refusal is not None:
+        rejection = self._engine.submit(request, self._now_us())
+        if rejection is not None:
             self._settle()
-            return refusal
+            return rejection
         flight = Flight()
         self._flights[request.id] = flight
         self._settle()
@@ -85,7 +85,7 @@ class EngineLoop:
         self._settle()
         return flushed
 
-    def load(self) -> EngineLoad:
+    def load(self) -> ModelLoad:
         """The engine's load now."""
         load = self._engine.load(self._now_us())
         self._settle()

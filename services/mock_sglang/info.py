@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from kvcompass.engine_model.engine import EngineLoad
+from kvcompass.engine_model.engine import ModelLoad
 from services.mock_sglang.settings import MockSettings
 
 VERSION = "0.5.10"
@@ -30,7 +30,7 @@ def model_card(settings: MockSettings, started: int) -> dict[str, Any]:
     }
 
 
-def server_info(settings: MockSettings, load: EngineLoad) -> dict[str, Any]:
+def server_info(settings: MockSettings, load: ModelLoad) -> dict[str, Any]:
     """/server_info: the arguments a reader looks for, and under `kvcompass_mock` what only a double knows.
 
     Busy times are model time in us: their difference over a window, divided by the window's model time, is
@@ -73,7 +73,7 @@ def server_info(settings: MockSettings, load: EngineLoad) -> dict[str, Any]:
     }
 
 
-def loads(settings: MockSettings, load: EngineLoad) -> dict[str, Any]:
+def loads(settings: MockSettings, load: ModelLoad) -> dict[str, Any]:
     """/v1/loads of one dp rank, core and queue sections."""
     usage = load.used_tokens / load.capacity_tokens
     throughput = _throughput(settings, load)
@@ -107,7 +107,7 @@ def loads(settings: MockSettings, load: EngineLoad) -> dict[str, Any]:
     }
 
 
-def metrics(settings: MockSettings, load: EngineLoad) -> bytes:
+def metrics(settings: MockSettings, load: ModelLoad) -> bytes:
     """/metrics under SGLang's names, with its counters in place of histograms."""
     label = f'{{model_name="{settings.model}"}}'
     rows = [
@@ -131,12 +131,12 @@ def now() -> int:
     return int(time.time())
 
 
-def _throughput(settings: MockSettings, load: EngineLoad) -> float:
+def _throughput(settings: MockSettings, load: ModelLoad) -> float:
     """Tokens a second of wall time that the present batch decodes."""
     if not load.step_us:
         return 0.0
     return round(load.decoding * 1e6 / (load.step_us * settings.time_scale), 2)
 
 
-def _hit_rate(load: EngineLoad) -> float:
+def _hit_rate(load: ModelLoad) -> float:
     return round(load.cached_tokens / load.prompt_tokens, 4) if load.prompt_tokens else 0.0

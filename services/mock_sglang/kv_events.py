@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kvcompass.roles import engine_events as core
+from kvcompass import engine_events as core
 
 
 class BlockStored(msgspec.Struct, frozen=True, array_like=True, tag=True, omit_defaults=True, gc=False):

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.errors import KVCompassError
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
 
 _STORED_FIELDS: Final = (
     "block_hashes",

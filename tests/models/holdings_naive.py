@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
 
 MEDIA = {None: "vram", "GPU": "vram", "CPU": "dram", "CPU_PINNED": "dram"}
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
 from kvcompass.fleet.load import WorkerLoad
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.levels import registered_lengths
 from kvcompass.plan.model import Plan
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockStored, EngineEvent
 from kvcompass.roles.messages import (
     Acknowledgement,
     AgentHello,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from kvcompass.engine_events import BlockRemoved
 from kvcompass.fleet.load import WorkerState
 from kvcompass.plan.model import Plan
-from kvcompass.roles.engine_events import BlockRemoved
 from kvcompass.roles.messages import Refusal
 from kvcompass.roles.worker_agent import AgentState, WorkerAgent
 from services.worker_agent.process import AgentProcess

@@ -12,9 +12,9 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from kvcompass.engine_events import BlockRemoved, EngineEvent
 from kvcompass.engine_model.block_cache import BlockCache
 from kvcompass.engine_model.token_chain import TokenChain
-from kvcompass.roles.engine_events import BlockRemoved, EngineEvent
 from services.mock_sglang.kv_events import encode_batch
 from services.mock_sglang.publisher import END_SEQUENCE, EventPublisher
 from services.mock_sglang.server import MockServer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 
 STORED = ["BlockStored", [7], None, [1, 2], 2, None, "GPU"]

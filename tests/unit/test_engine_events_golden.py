@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels import registered_lengths
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.roles.worker_agent import AgentState, WorkerAgent
 from services.worker_agent.event_decoder import EventDecoder
 from tests.models.agent_fleets import SALT, agent_plan

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.engine_model.block_cache import BlockCache, Holding
 from kvcompass.engine_model.token_chain import TokenChain
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from tests.models.cache_naive import NaiveCache, NaiveHolding
 
 PAGE = 2

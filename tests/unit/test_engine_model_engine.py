@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, EngineTiming, Progress, Refusal
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
+from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, EngineTiming, Progress, Rejection
 
 PAGE = 4
 CONFIG = EngineConfig(page_size=PAGE, cache_tokens=160, max_running=3, max_queued=4)
@@ -151,10 +151,10 @@ def test_what_does_not_fit_waits_for_memory_and_nobody_overtakes() -> None:
 
 def test_refusals_are_values() -> None:
     engine = Engine(CONFIG)
-    assert engine.submit(request("huge", [1] * 150, 20), 0) is Refusal.TOO_LARGE
+    assert engine.submit(request("huge", [1] * 150, 20), 0) is Rejection.TOO_LARGE
     accepted = [engine.submit(request(str(i), [i] * 30, 5), 0) for i in range(6)]
-    assert accepted == [None] * 5 + [Refusal.QUEUE_FULL]
-    assert engine.submit(request("0", [1]), 0) is Refusal.DUPLICATE_ID
+    assert accepted == [None] * 5 + [Rejection.QUEUE_FULL]
+    assert engine.submit(request("0", [1]), 0) is Rejection.DUPLICATE_ID
 
 
 def test_the_number_of_decoding_sequences_is_bounded() -> None:

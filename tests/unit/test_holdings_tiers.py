@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.keys import prefix_keys
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores
 from kvcompass.tier import Tier
 from tests.unit.test_holdings_twin import LENGTHS, NAMESPACE, SHARDS, holdings, stored

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.keys import namespace, shard_of
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles.block_tree import TreeLimits
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores
 from tests.models.agent_fleets import agent_plan
 from tests.models.holdings_naive import NaiveHoldings

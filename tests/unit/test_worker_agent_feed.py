@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
 from kvcompass.fleet.load import WorkerState
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockStored, EngineEvent
 from kvcompass.roles.engine_feed import EngineFeed, Order
 from kvcompass.roles.queue_estimate import EngineLoad
 from kvcompass.roles.worker_agent import AgentState, WorkerAgent
@@ -57,7 +57,7 @@ def test_any_delivery_ends_where_order_does(numbers: list[int]) -> None:
         shuffled.on_batch(number, batches[number])
     assert shuffled.state is AgentState.EXACT
     for shard in range(2):
-        assert shuffled.digest(shard) == straight.digest(shard)
+        assert shuffled.holdings.digest(shard) == straight.holdings.digest(shard)
 
 
 def test_a_lost_batch_makes_it_partial_until_a_clear() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcompass.roles.engine_events import BlockRemoved, BlockStored
+from kvcompass.engine_events import BlockRemoved, BlockStored
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
 
 RATE = 0.1

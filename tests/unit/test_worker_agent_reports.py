@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.errors import LayoutMismatchError
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles import unit_report
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.roles.messages import (
     AgentHello,
     AgentToUnit,

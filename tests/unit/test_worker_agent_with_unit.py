@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Refusal
 from kvcompass.roles.queue_estimate import EngineLoad
