@@ -26,8 +26,8 @@ def main() -> None:
         configure_logging("edge", settings.id, settings.log_level)
         plan_path = resolve_path(arguments.settings, settings.plan)
         service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
-        # What was imported and built so far lives as long as the process: a full collection, which stops every
-        # request for as long as it takes, need not walk through it.
+        # What was imported and built so far lives as long as the process: no full collection, during which
+        # every request waits, need walk through it.
         gc.collect()
         gc.freeze()
         await service.run(lifecycle)
