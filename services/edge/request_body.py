@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from services.edge.errors import bad_request, model_not_found
 
 _ASK_USAGE = b'"stream_options":{"include_usage":true}}'
+_LARGEST_TOKEN = 2**31 - 1
 _OWN_CACHE_FIELDS = ("cache_salt", "extra_key", "lora_path", "input_embeds")
 """Fields by which an engine keeps a request's blocks apart, or whose tokens the edge cannot know."""
 
@@ -94,7 +95,11 @@ def _ask_usage(body: bytes, parsed: dict[str, Any]) -> tuple[bytes, bool]:
         # The object has at least `stream`, so its last brace follows a member: splice instead of re-encoding.
         return body.rstrip()[:-1] + b"," + _ASK_USAGE, True
     asked = {**parsed, "stream_options": {**(options or {}), "include_usage": True}}
-    return orjson.dumps(asked), True
+    try:
+        return orjson.dumps(asked), True
+    except orjson.JSONEncodeError as error:
+        # It reads deeper nesting than it writes.
+        raise bad_request(f"the body cannot be completed with stream_options: {error}") from error
 
 
 def _choices(parsed: dict[str, Any]) -> int:
@@ -123,10 +128,7 @@ def _prompt(parsed: dict[str, Any]) -> tuple[str | None, NDArray[np.int32] | Non
 
 
 def _token_ids(ids: list[Any]) -> NDArray[np.int32]:
-    try:
-        array = np.array(ids)
-    except (ValueError, OverflowError) as error:
-        raise bad_request("prompt must hold token ids only", "prompt") from error
-    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.max() > 2**31 - 1:
-        raise bad_request("prompt must hold token ids only, from 0 to 2147483647", "prompt")
-    return array.astype(np.int32)
+    # The types first: an array of mixed items is as wide as its longest string, times its length.
+    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) <= _LARGEST_TOKEN:
+        return np.array(ids, dtype=np.int32)
+    raise bad_request(f"prompt must hold token ids only, from 0 to {_LARGEST_TOKEN}", "prompt")

@@ -1,5 +1,7 @@
 """What the edge reads of a body, what it changes, and how it says no."""
 
+import tracemalloc
+
 import numpy as np
 import orjson
 import pytest
@@ -98,6 +100,27 @@ def test_prompts_that_are_not_one_prompt_name_the_field(value: object):
     error = fault(Endpoint.COMPLETIONS, body or orjson.dumps({"model": MODEL, "prompt": value}))
     assert error.status == 400
     assert error.param == "prompt"
+
+
+def test_a_long_string_among_token_ids_costs_nothing():
+    body = orjson.dumps({"model": MODEL, "prompt": [1] * 2_000 + ["a" * 1_000] + [True]})
+    tracemalloc.start()
+    try:
+        error = fault(Endpoint.COMPLETIONS, body)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert (error.status, error.param) == (400, "prompt")
+
+
+def test_a_truth_value_is_no_token():
+    assert fault(Endpoint.COMPLETIONS, b'{"model":"m","prompt":[5,true]}').param == "prompt"
+
+
+def test_nesting_that_can_be_read_and_not_written_is_a_fault_of_the_body():
+    deep = b"[" * 300 + b"]" * 300
+    body = b'{"model":"m","messages":[],"stream":true,"stream_options":null,"x":' + deep + b"}"
+    assert fault(Endpoint.CHAT, body).status == 400
 
 
 @pytest.mark.parametrize(
