@@ -3,11 +3,14 @@
 import asyncio
 import socket
 import ssl
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from services.runtime.addresses import split_address
+from services.runtime.http_bounds import DEFAULT_BOUNDS, HttpBounds
+from services.runtime.http_protocol import BoundedHttpProtocol
 from services.runtime.settings import SettingsError
 
 
@@ -20,7 +23,7 @@ class HttpServer:
         address: str,
         *,
         tls: ssl.SSLContext | None = None,
-        max_header_bytes: int = 64 << 10,
+        bounds: HttpBounds = DEFAULT_BOUNDS,
     ) -> None:
         self._address = address
         self._tls = tls
@@ -28,7 +31,7 @@ class HttpServer:
             app,
             interface="asgi3",
             proxy_headers=False,
-            http="httptools",
+            http=cast(type[asyncio.Protocol], partial(BoundedHttpProtocol, bounds=bounds)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -36,7 +39,6 @@ class HttpServer:
             server_header=False,
             date_header=False,
             timeout_keep_alive=75,
-            h11_max_incomplete_event_size=max_header_bytes,
         )
         config.load()
         if tls is not None:

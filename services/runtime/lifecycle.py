@@ -1,15 +1,20 @@
 """The life of a process: background tasks, SIGTERM and SIGINT, an orderly end."""
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import uvloop
 
 from kvcompass.errors import KVCompassError
 from services.runtime.logs import get_logger
+
+_FILES: Final = 65_536
+"""Open files a service may ask for; its listeners' bounds of connections keep it far below."""
 
 Main = Callable[["Lifecycle"], Coroutine[Any, Any, None]]
 
@@ -68,8 +73,18 @@ def run(main: Main) -> None:
         finally:
             await lifecycle.close()
 
+    _raise_file_limit()
     try:
         uvloop.run(_supervised())
     except KVCompassError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         raise SystemExit(2) from None
+
+
+def _raise_file_limit() -> None:
+    """Shells give 1,024 open files by default: fewer than the connections that a listener accepts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

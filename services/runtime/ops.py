@@ -8,9 +8,13 @@ import orjson
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from services.runtime.http_bounds import HttpBounds
 from services.runtime.http_server import HttpServer
 
 Message = MutableMapping[str, Any]
+
+_BOUNDS = HttpBounds(head_bytes=16 << 10, head_s=10.0, connections=128)
+"""For a scraper, a balancer's probes and people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class OpsServer:
     def __init__(self, address: str, health: Callable[[], Health], registry: CollectorRegistry) -> None:
         self._health = health
         self._registry = registry
-        self._server = HttpServer(self._app, address)
+        self._server = HttpServer(self._app, address, bounds=_BOUNDS)
 
     @property
     def port(self) -> int:

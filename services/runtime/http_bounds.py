@@ -1,0 +1,20 @@
+"""What one HTTP listener takes from clients that it does not know yet."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    """Bounds of a listener; an application's own (of bodies, of requests in progress) come on top."""
+
+    head_bytes: int = 64 << 10
+    """Request line and headers; also a chunk's size line, or trailers. Twice what an edge accepts, so that
+    its own, better worded refusal comes first."""
+    head_s: float = 20.0
+    """From connecting, or from a later request's first byte, to the end of the headers: several round trips
+    and retransmissions of a slow link, and no longer."""
+    connections: int = 4_096
+    """Open at once; one more is answered 503 and closed. Twice an edge's requests in progress."""
+
+
+DEFAULT_BOUNDS = HttpBounds()

@@ -1,0 +1,99 @@
+"""HTTP/1.1 as uvicorn speaks it, bounded before the application is asked: heads, their time, connections."""
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from services.runtime.http_bounds import HttpBounds
+
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large"
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable"
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """One connection. What breaks a bound is closed here, and costs no task and no call of the application.
+
+    uvicorn's parser keeps what it is sent until a line ends, and hands headers over when the last has come.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        bounds: HttpBounds,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._bounds = bounds
+        self._pending_bytes = 0
+        """Received since the parser last began a request, ended its head, or found a piece of body."""
+        self._progress = False
+        self._head_timer: asyncio.TimerHandle | None = None
+        """Runs from the first byte that may be a head's (at first: from connecting) to the head's end."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept, or turn away above the bound."""
+        super().connection_made(transport)
+        if len(self.connections) > self._bounds.connections:
+            self._refuse(_TOO_MANY)
+        else:
+            self._start_head_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, and count what it has kept without getting on: a head, a chunk's size, trailers.
+
+        At most one read (256 KiB) more than the bound is ever held.
+        """
+        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._start_head_timer()
+        self._progress = False
+        super().data_received(data)
+        self._pending_bytes = 0 if self._progress else self._pending_bytes + len(data)
+        if self._pending_bytes > self._bounds.head_bytes and not self.transport.is_closing():
+            self._refuse(_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """Parser callback."""
+        self._progress = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Parser callback."""
+        self._progress = True
+        self._stop_head_timer()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Parser callback."""
+        self._progress = True
+        super().on_body(body)
+
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self._bounds.head_s, self._head_is_late)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        self.transport.abort()
+
+    def _refuse(self, status: bytes) -> None:
+        answered = self.cycle is None or self.cycle.response_complete
+        if answered:
+            self.transport.write(status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
+        else:
+            self.transport.abort()
