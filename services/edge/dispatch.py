@@ -9,7 +9,6 @@ from kvcompass.roles.edge import EdgeRole
 from kvcompass.routing import Decision, NoWorker
 from services.edge import errors
 from services.edge.callers import Caller
-from services.edge.event_stream import error_event
 from services.edge.exchange import Exchange, Header
 from services.edge.forward import Forwarder, Hop
 from services.edge.headers import CLAIM_HEADER, LOAD_HEADER, TOKENS_HEADER, WORKER_HEADER
@@ -100,8 +99,7 @@ class Dispatcher:
             if isinstance(result, Served):
                 return Outcome.of_status(result.status)
             if isinstance(result, Broke) and result.begun:
-                error = errors.upstream_failed("The worker failed while it answered.")
-                await journey.exchange.end(error_event(error.body()))
+                await journey.exchange.cut(errors.upstream_failed("The worker failed while it answered."))
                 return Outcome.CUT
             self._exclude(journey, decision, hop, result)
         assert result is not None

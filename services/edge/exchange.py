@@ -1,6 +1,7 @@
 """One HTTP exchange on top of ASGI: headers, a bounded body, one answer, and the client's presence."""
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -14,12 +15,15 @@ from services.edge.errors import (
     headers_too_large,
     unsupported_encoding,
 )
+from services.edge.event_stream import error_event
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+_LAST_WORD_S = 2.0
+"""For a client to take an error; else its answer is left unfinished, which closes the connection."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -108,10 +112,20 @@ class Exchange:
         await self.end(body)
 
     async def refuse(self, error: ApiError, extra: list[Header] | None = None) -> None:
-        """An error answer. What is left of the request's body the server reads and drops: closing on a client
-        that still writes would take the answer away from it.
+        """An error answer, unless the client does not take it. What is left of the request's body the server
+        reads and drops: closing on a client that still writes would take the answer away from it.
         """
-        await self.answer(error.status, error.headers() + (extra or []), error.body())
+        await _last_word(self.answer(error.status, error.headers() + (extra or []), error.body()))
+
+    async def cut(self, error: ApiError) -> None:
+        """Ends a started answer with an error event: how a client of a stream learns that it is not whole."""
+        await _last_word(self.end(error_event(error.body())))
+
+
+async def _last_word(sending: Awaitable[None]) -> None:
+    """Sends within a bound: a client that stopped reading may be what the request's time was spent on."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(sending, _LAST_WORD_S)
 
 
 class Presence:

@@ -4,7 +4,6 @@ from services.edge import errors
 from services.edge.callers import Callers
 from services.edge.dispatch import Dispatcher, Journey
 from services.edge.errors import ApiError
-from services.edge.event_stream import error_event
 from services.edge.exchange import ClientGoneError, DeadlineError, Exchange, Presence
 from services.edge.metrics import EdgeMetrics, Outcome
 from services.edge.prompts import PromptReader
@@ -90,4 +89,4 @@ class Gateway:
         if not exchange.started:
             await exchange.refuse(error)
         elif not exchange.ended:
-            await exchange.end(error_event(error.body()))
+            await exchange.cut(error)

@@ -211,3 +211,24 @@ async def test_an_answer_too_large_to_hold_is_refused(monkeypatch):
         answer = await client.post("/v1/chat/completions", json=CHAT)
         assert answer.status_code == 502
         assert standing(lab, "us-0") is standing(lab, "us-1") is Standing.UNKNOWN
+
+
+async def test_a_client_that_stops_reading_is_given_up(monkeypatch):
+    engine = FakeEngine("x")
+
+    async def endless(request, _parsed):
+        response = await engine.begin(request)
+        while True:
+            await response.write(engine.chunk("more" * 10_000))
+
+    timeouts = Timeouts(total_s=0.3, unready_s=0, drain_s=1)
+    async with fleet(monkeypatch, timeouts=timeouts) as lab:
+        lab.behave("us", endless)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", lab.edges["us"].public_server.port)
+        writer.transport.pause_reading()
+        body = orjson.dumps(STREAM)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        await eventually(lambda: lab.outcomes() == {"cut": 1})
+        await eventually(lab.at_rest)
+        writer.transport.abort()
