@@ -11,7 +11,7 @@ from rich.console import Console
 from lab.ports import LoopbackPorts
 from lab.progress import LabProgress
 from lab.report import PolicyReport
-from lab.run import Run, prepare, print_errors, run_policy, write_json
+from lab.run import Run, prepare, print_remarks, run_policy, write_json
 from lab.tables import print_facts, print_table
 from lab.three_regions import POLICIES, LabOptions, Policy, three_regions
 from lab.workload.schedule import Shape
@@ -44,14 +44,14 @@ def run_demo(
     print_facts(console, facts)
     print_table(console, reports)
     for policy, run in runs.items():
-        print_errors(console, policy, run.records)
+        print_remarks(console, policy, run.records)
     write_json(
         json_path,
         {
             "policies": {policy: asdict(report) for policy, report in reports.items()},
             "run": facts.as_json()
             | {
-                "wan_bytes": {policy: run.wan_bytes for policy, run in runs.items()},
+                "by_policy": {policy: run.facts() for policy, run in runs.items()},
                 "wall_s": round(time.monotonic() - began, 1),
             },
         },

@@ -13,7 +13,7 @@ from typing import Self
 from lab.blueprint import Blueprint
 from lab.process import LabError, LabProcess, stop_all, wait_ready
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 120.0
 _GRACE_S = 5.0
 
 Step = Callable[[str], None]
@@ -92,8 +92,6 @@ class Fleet:
                 raise LabError(f"{process.spec.name} ended:\n{process.tail()}", field=process.spec.name)
 
     def _stop(self) -> None:
-        # Edges first, so that nobody forwards to an engine that is gone.
-        for stage in reversed(self._stages):
-            stop_all(stage, _GRACE_S)
+        stop_all(list(self._processes.values()), _GRACE_S)
         if not self._keep:
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -57,6 +57,11 @@ def policy_report(
     )
 
 
+def lateness(records: Iterable[Record]) -> Quantiles:
+    """How much later than planned requests were sent, model ms: large when this machine is too busy."""
+    return Quantiles.of([record.late_ms for record in records])
+
+
 def error_counts(records: Iterable[Record]) -> Mapping[str, int]:
     """How often each error happened, most frequent first."""
     counts: dict[str, int] = {}

@@ -18,7 +18,7 @@ from lab.ports import LoopbackPorts
 from lab.progress import LabProgress
 from lab.record import Record
 from lab.replay import OnRecord, replay
-from lab.report import PolicyReport, error_counts, policy_report
+from lab.report import PolicyReport, error_counts, lateness, policy_report
 from lab.scrape import BusySampler, counter_total
 from lab.tables import print_facts, print_table
 from lab.three_regions import LabOptions, three_regions
@@ -26,6 +26,9 @@ from lab.warm import warm_kernels
 from lab.workload.request import Workload
 from lab.workload.schedule import Shape, build_workload
 from lab.workload.source import load_corpus
+
+LATE_MS = 100.0
+"""Model ms by which requests may leave late before the table is called into question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,10 @@ class Run:
     records: list[Record]
     wan_bytes: int
     """Bytes that crossed regions, both ways, all kinds of traffic."""
+
+    def facts(self) -> dict[str, object]:
+        """What is worth keeping beside the report's figures."""
+        return {"wan_bytes": self.wan_bytes, "late_ms": asdict(lateness(self.records))}
 
 
 def run_policy(
@@ -73,13 +80,13 @@ def run_once(
         run = run_policy(workload, blueprint, on_step=progress.step, on_record=progress.advance, keep=keep)
     print_facts(console, facts)
     print_table(console, {options.policy: run.report})
-    print_errors(console, options.policy, run.records)
+    print_remarks(console, options.policy, run.records)
     if json_path is not None:
         write_json(
             json_path,
             {
                 "policies": {options.policy: asdict(run.report)},
-                "run": facts.as_json() | {"wan_bytes": {options.policy: run.wan_bytes}},
+                "run": facts.as_json() | {"by_policy": {options.policy: run.facts()}},
                 "records": [asdict(record) for record in run.records],
             },
         )
@@ -96,10 +103,18 @@ def prepare(
     return workload, gather_facts(workload, blueprint.plan, blueprint.time_scale)
 
 
-def print_errors(console: Console, policy: str, records: list[Record]) -> None:
-    """The errors that clients saw, if any."""
+def print_remarks(console: Console, policy: str, records: list[Record]) -> None:
+    """The errors that clients saw, and whether the machine kept up with the plan."""
     for message, count in error_counts(records).items():
         console.print(f"[red]{policy}: {count} x {message}[/red]", soft_wrap=True, highlight=False)
+    late = lateness(records)
+    if late.p95 > LATE_MS:
+        console.print(
+            f"[yellow]{policy}: this machine was too busy: 5 % of the requests left {late.p95:,.0f} ms late or "
+            "more, and times are longer than the fleet's.[/yellow]",
+            soft_wrap=True,
+            highlight=False,
+        )
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ from lab.report import PolicyReport
 
 _TITLES = {
     "kvcompass": "KVCompass",
-    "regional": "each region alone",
+    "regional": "region alone",
     "round_robin": "round robin",
 }
 _LESS_IS_BETTER, _MORE_IS_BETTER, _NEITHER = -1, 1, 0
@@ -22,7 +22,7 @@ _ROWS: tuple[tuple[str, Callable[[PolicyReport], float], str, int], ...] = (
     ("end to end P95, ms", lambda report: report.e2e_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
     ("reused tokens", lambda report: report.reused_tokens, "{:,}", _MORE_IS_BETTER),
     ("recomputed tokens", lambda report: report.recomputed_tokens, "{:,}", _LESS_IS_BETTER),
-    ("served better from another region", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
+    ("served better from elsewhere", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
     ("wrong claims", lambda report: report.wrong_claims, "{:,}", _NEITHER),
     ("peak load factor, 30 s", lambda report: report.peak_load_factor, "{:.2f}", _LESS_IS_BETTER),
     ("errors", lambda report: report.errors, "{:,}", _LESS_IS_BETTER),
@@ -59,8 +59,8 @@ def print_table(console: Console, reports: Mapping[str, PolicyReport]) -> None:
         table.add_row(heading, *(_cell(each, values, form, better) for each in values))
     console.print(table)
     console.print(
-        "Served better from another region: the claim beat every local match, and the engine reused as much "
-        "or more.",
+        "Served better from elsewhere: a claim in another region beat every local match, and the engine "
+        "reused at least the claim.",
         highlight=False,
     )
 

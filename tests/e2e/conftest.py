@@ -12,14 +12,13 @@ from lab.three_regions import LabOptions, three_regions
 from lab.warm import warm_kernels
 from tests.e2e.asking import BODY_LIMIT
 
-TIME_SCALE = 0.2
-
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Fleet]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A module may set TIME_SCALE for its own lab."""
     warm_kernels()
     options = LabOptions(
-        time_scale=TIME_SCALE,
+        time_scale=getattr(request.module, "TIME_SCALE", 0.2),
         agents_share_a_process=False,
         edge_settings={"limits": {"body_bytes": BODY_LIMIT}},
     )

@@ -15,10 +15,12 @@ from tests.e2e.asking import REGIONS, ask, explain, match_at, new_prompt, second
 
 pytestmark = pytest.mark.e2e
 
+TIME_SCALE = 1.0
+"""At full length, so that the engines are what is busy and not the client."""
 VICTIM = "worker-us-1"
 
 
-def load_on_every_region(requests: int, duration_ms: float) -> Workload:
+def heavy_load(requests: int, duration_ms: float) -> Workload:
     rng = random.Random(5)
     return Workload(
         source="test",
@@ -28,13 +30,13 @@ def load_on_every_region(requests: int, duration_ms: float) -> Workload:
             Request(
                 id=f"r{number}",
                 at_ms=number * duration_ms / requests,
-                region=REGIONS[number % 3],
+                region=("us", "us", "us", "eu", "asia")[number % 5],
                 user="u",
                 kind="document",
                 family="f",
                 messages=({"role": "user", "content": " ".join(rng.choices(["river", "stone"], k=1_500))},),
                 tools=(),
-                max_tokens=80,
+                max_tokens=100,
             )
             for number in range(requests)
         ),
@@ -47,12 +49,11 @@ async def replay_and_kill(lab: Fleet, workload: Workload) -> list[Record]:
 
     async def kill_while_busy() -> None:
         async with httpx.AsyncClient(timeout=5.0) as client, asyncio.timeout(30.0):
-            running = waiting = 0
-            while running < 2:
+            busy = 0
+            while busy < 2:
                 load = (await client.get(f"{url}/v1/loads")).json()["loads"][0]
-                running, waiting = load["num_running_reqs"], load["num_waiting_reqs"]
+                busy = load["num_running_reqs"] + load["num_waiting_reqs"]
                 await asyncio.sleep(0.02)
-        assert running + waiting >= 2
         lab.process(VICTIM).kill()
         lab.process(VICTIM.replace("worker", "agent")).kill()
 
@@ -73,7 +74,7 @@ def test_a_killed_worker_costs_only_answers_that_had_begun_and_is_cleared_everyw
     for region in REGIONS:
         assert seconds_until(lambda: match_at(lab, region, VICTIM, held) > 0, limit_s=5.0) < 5.0  # noqa: B023
 
-    records = asyncio.run(replay_and_kill(lab, load_on_every_region(90, duration_ms=15_000.0)))
+    records = asyncio.run(replay_and_kill(lab, heavy_load(40, duration_ms=8_000.0)))
 
     failed = [record for record in records if record.error]
     assert all(record.ttft_ms is not None and record.worker == VICTIM for record in failed), failed
@@ -94,4 +95,4 @@ def test_it_is_found_again_once_it_is_back(lab: Fleet) -> None:
         if ask(lab, "us", prompt).headers["x-kvcompass-worker"] == VICTIM:
             break
         prompt = new_prompt()
-    assert seconds_until(lambda: explain(lab, "eu", prompt)["chosen"] == VICTIM, limit_s=5.0) < 5.0
+    assert seconds_until(lambda: explain(lab, "eu", prompt)["chosen"] == VICTIM, limit_s=15.0) < 15.0
