@@ -68,6 +68,9 @@ class UnitReport:
         self._connected = False
         self._report_due = False
         self._renewal_due = False
+        self._renewal_next: Renewal | None = None
+        """To follow the edits just taken: made with them, before the holdings moved on."""
+        self._just_renewed = False
         self.welcomed = False
         """The unit accepted the hello of the present stream."""
         self.acknowledged = 0
@@ -108,6 +111,7 @@ class UnitReport:
     def disconnected(self) -> None:
         """The stream ended. Nothing is kept: the next hello starts from what is held then."""
         self._connected = self.welcomed = self._report_due = self._renewal_due = False
+        self._renewal_next = None
         self._pending.clear()
         self._chunks.clear()
 
@@ -141,23 +145,30 @@ class UnitReport:
             self._report_due = True
 
     def renew(self) -> None:
-        """Have a renewal sent after the edits that wait now."""
+        """Have a renewal sent soon: right after the edits that wait, or between two chunks of a report."""
         self._renewal_due = True
 
     def take(self) -> AgentToUnit | None:
         """Return the next message to send; None when there is none now.
 
-        Nothing is sent before the unit's welcome, nor while the agent does not vouch for the worker. Renewals
-        pass between the chunks of a full report, which may take longer than a lease.
+        Nothing is sent before the unit's welcome, nor while the agent does not vouch for the worker. A
+        renewal that is due goes between two chunks of a full report, which may take longer than a lease, and
+        before the edits that came up after those it follows: a busy worker is renewed too. However slow the
+        stream, every other message is one of substance as long as there are any.
         """
         if not self.welcomed or not self._agent.vouches or self._epoch != self._agent.epoch:
             return None
+        if self._renewal_next is not None:
+            renewal, self._renewal_next = self._renewal_next, None
+            return renewal
         if self._report_due:
             self._begin_report()
-        between_chunks = bool(self._chunks) and not self._chunks[0].first
+        between_chunks = bool(self._chunks) and not self._chunks[0].first and not self._just_renewed
         if self._renewal_due and (between_chunks or not (self._chunks or self._pending)):
             self._renewal_due = False
+            self._just_renewed = True
             return self._renewal()
+        self._just_renewed = False
         if self._chunks:
             chunk = self._chunks.popleft()
             return FullReport(self._next(), chunk.keys, chunk.tiers, chunk.first, not self._chunks)
@@ -168,7 +179,11 @@ class UnitReport:
         keys = np.fromiter(self._pending.keys(), dtype=np.uint64, count=size)
         tiers = np.fromiter(self._pending.values(), dtype=np.uint8, count=size)
         self._pending.clear()
-        return Edits(self._next(), keys, tiers)
+        edits = Edits(self._next(), keys, tiers)
+        if self._renewal_due:
+            self._renewal_due = False
+            self._renewal_next = self._renewal()
+        return edits
 
     def _begin_report(self) -> None:
         self._report_due = False

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import grpc.aio
@@ -115,15 +116,14 @@ class ReportStream:
             if loop.time() >= renew_at:
                 self.report.renew()
                 renew_at = loop.time() + renewal_s
-            while (message := self.report.take()) is not None:
+            message = self.report.take()
+            if message is not None:
                 async with asyncio.timeout(self._write_s):
                     await call.write(message)
-            with_timeout = max(0.0, renew_at - loop.time())
-            try:
-                async with asyncio.timeout(with_timeout):
-                    await self._changed.wait()
-            except TimeoutError:
                 continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, renew_at - loop.time())):
+                    await self._changed.wait()
 
     async def _read(self, call: _Call) -> None:
         while await self._read_one(call):
