@@ -105,7 +105,7 @@ class UnitBounds:
     chunk_bytes: int = 1 << 20
     """Payload of a snapshot chunk."""
     report_keys: int = 16_000_000
-    """Keys of one full report."""
+    """Keys of one full report, and of the edits that come between its chunks."""
     subscriptions: int = 1_024
     watermark_period_us: int = 1_000_000
     """Watermarks go out at this period, when idle too; a follower that hears nothing for longer is stale."""
@@ -114,7 +114,9 @@ class UnitBounds:
     request_period_us: int = 1_000_000
     """Between two requests for a report that does not come."""
     settle_leases: int = 2
-    """Leases after the start that the unit waits, at most, for the plan's workers before it is settled."""
+    """Leases after the start that the unit waits, at most, for workers that are not connected."""
+    settle_reports_leases: int = 20
+    """Leases after the start that it waits, at most, for the reports of workers that are."""
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ class MaintenanceUnit:
         self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
         self._log = PatchLog(groups_max=self.bounds.log_groups, bytes_max=self.bounds.log_bytes)
         self._subscriptions: list[Subscription] = []
-        self._settle_by_us = now_us + self.bounds.settle_leases * self._lease_us
+        self._started_us = now_us
         self._settled = False
         self._snapshot: Snapshot | None = None
 
@@ -186,16 +188,12 @@ class MaintenanceUnit:
 
     @property
     def settled(self) -> bool:
-        """The table may be served: every worker has reported, or has had its chance."""
+        """The table may be served: every worker has reported in full, or has had its chance."""
         return self._settled
 
     def awaited_workers(self) -> list[str]:
         """Workers whose fields may not be what they hold: not yet connected, or asked for a report."""
-        return [
-            worker_id
-            for worker_id, source in self._sources.items()
-            if (not source.in_step or source.backlog) and not source.lease_ended
-        ]
+        return [worker_id for worker_id, source in self._sources.items() if source.awaited]
 
     def live_workers(self) -> list[str]:
         """Workers with a lease."""
@@ -289,11 +287,17 @@ class MaintenanceUnit:
                 source.lease_until_us += duration_us
 
     def agent_disconnected(self, session: AgentSession) -> None:
-        """The stream has ended. The worker's fields stay until its lease ends."""
+        """The stream has ended. The worker's fields stay until its lease ends.
+
+        What was left undone is dropped: nobody would work it off, and the next hello is compared anew.
+        """
         source = self._sources[session.worker_id]
         if source.session is session:
             source.session = None
             source.report = None
+            if source.backlog:
+                source.backlog.clear()
+                source.in_step = False
 
     def tick(self, now_us: int) -> None:
         """Ends leases that are due: one patch clears each worker. Call often; cheap when nothing is due."""
@@ -379,7 +383,9 @@ class MaintenanceUnit:
         if hole:
             return self._on_hole(source, now_us)
         if source.report is not None:
-            source.report.add(edits.keys, edits.tiers)
+            refusal = self._add_to_report(source, source.report, edits)
+            if refusal is not None:
+                return self._refused(refusal)
         elif source.in_step:
             self._edit(source, edits.keys, edits.tiers)
         else:
@@ -401,12 +407,9 @@ class MaintenanceUnit:
         elif hole or source.report is None:
             return self._on_hole(source, now_us)
         report = source.report
-        if report.size + chunk.keys.size > self.bounds.report_keys:
-            source.report = None
-            return self._refused(
-                Refusal("full_report.keys", f"a report has at most {self.bounds.report_keys} keys")
-            )
-        report.add(chunk.keys, chunk.tiers)
+        refusal = self._add_to_report(source, report, chunk)
+        if refusal is not None:
+            return self._refused(refusal)
         if chunk.last:
             source.report = None
             self.counters.full_reports += 1
@@ -416,6 +419,19 @@ class MaintenanceUnit:
                 source.in_step = True
                 self._settle(now_us)
         return [Acknowledgement(source.sequence)]
+
+    def _add_to_report(
+        self, source: WorkerSource, report: PartialReport, part: Edits | FullReport
+    ) -> Refusal | None:
+        """Adds a chunk, or an edit that came between two; a report that grows too large is dropped."""
+        if report.size + part.keys.size > self.bounds.report_keys:
+            source.report = None
+            return Refusal(
+                "full_report.keys",
+                f"a report has at most {self.bounds.report_keys} keys, edits between included",
+            )
+        report.add(part.keys, part.tiers)
+        return None
 
     def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
         source.lease_until_us = now_us + self._lease_us
@@ -472,7 +488,16 @@ class MaintenanceUnit:
         return [refusal]
 
     def _settle(self, now_us: int) -> None:
-        self._settled = self._settled or now_us >= self._settle_by_us or not self.awaited_workers()
+        """Time alone ends the waiting for workers that are not there, not for a report under way."""
+        if self._settled:
+            return
+        leases = (now_us - self._started_us) // self._lease_us
+        awaited = [source for source in self._sources.values() if source.awaited]
+        self._settled = (
+            not awaited
+            or leases >= self.bounds.settle_reports_leases
+            or (leases >= self.bounds.settle_leases and all(source.session is None for source in awaited))
+        )
 
     # --- inside: the table and its log ------------------------------------------------------------
 

@@ -63,6 +63,11 @@ class WorkerSource:
     """Edited since the holdings' digest was last compared."""
     compared_us: int = 0
 
+    @property
+    def awaited(self) -> bool:
+        """The table may lack something of what the worker holds, and a report may still come."""
+        return (not self.in_step or bool(self.backlog)) and not self.lease_ended
+
 
 def edits_between(
     held_keys: NDArray[np.uint64],

@@ -268,6 +268,16 @@ def test_a_report_has_a_bound():
     assert [type(answer) for answer in answers] == [Refusal]
 
 
+def test_edits_between_the_chunks_of_a_report_count_toward_its_bound():
+    unit, a = new_unit(report_keys=3), agent(k1=1, k2=1, k3=1, k4=1)
+    session, _ = connect(unit, a)
+    first, *_ = a.full_report(chunk=2)
+    a.sequence = first.sequence
+    answers = tell(unit, session, [first, a.edit({5: 1}), a.edit({6: 1})])
+    assert [type(answer) for answer in answers] == [Acknowledgement, Acknowledgement, Refusal]
+    assert answers[-1].field == "full_report.keys"
+
+
 def test_a_large_report_is_taken_in_part_by_part_and_in_order():
     unit, a = new_unit(), agent()
     a.holdings = dict.fromkeys(range(3 * WORK_SLICES * EDIT_SLICE), 1)
@@ -327,6 +337,48 @@ def test_a_new_unit_settles_when_every_worker_has_reported_or_had_its_chance():
     assert not waiting.settled
     waiting.tick(2 * LEASE_US)
     assert waiting.settled
+
+
+def test_time_ends_the_waiting_for_absent_workers_not_for_a_report_that_arrives():
+    unit, a = new_unit(settle_reports_leases=8), agent(k1=1, k2=1, k3=1)
+    session, _ = connect(unit, a)
+    first, second, last = a.full_report(chunk=1)
+    a.sequence = second.sequence
+    tell(unit, session, [first, second])
+    for now_us in range(0, 8 * LEASE_US, LEASE_US // 2):
+        tell(unit, session, [a.renewal()], now_us)
+        unit.tick(now_us)
+        assert not unit.settled
+    tell(unit, session, [last], 8 * LEASE_US - 1)
+    assert unit.settled and held(unit) == a.holdings
+
+
+def test_a_report_that_never_ends_holds_nobody_up_for_ever():
+    unit, a = new_unit(settle_reports_leases=3), agent(k1=1, k2=1)
+    session, _ = connect(unit, a)
+    tell(unit, session, a.full_report(chunk=1)[:1])
+    unit.stalled(100 * S)
+    unit.tick(3 * LEASE_US - 1)
+    assert not unit.settled
+    unit.tick(3 * LEASE_US)
+    assert unit.settled
+
+
+def test_what_a_broken_stream_left_undone_is_dropped_and_the_worker_awaited_as_an_absent_one():
+    unit, a = new_unit(), agent()
+    a.holdings = dict.fromkeys(range(2 * WORK_SLICES * EDIT_SLICE), 1)
+    session, _ = connect(unit, a)
+    (report,) = a.full_report(chunk=len(a.holdings))
+    unit.on_agent_message(session, report, 0)
+    unit.agent_disconnected(session)
+    assert not unit._sources["a-0"].backlog, "nobody would work it off"
+    assert "a-0" in unit.awaited_workers()
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    unit.agent_disconnected(session)
+    unit.stalled(100 * S)
+    unit.tick(2 * LEASE_US)
+    assert unit.settled
 
 
 holdings = st.dictionaries(st.integers(0, 30), st.sampled_from([1, 2]))
