@@ -42,6 +42,7 @@ from services.runtime.http_server import HttpServer
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.logs import get_logger
 from services.runtime.ops import OpsServer
+from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.settings import SettingsError
 from services.runtime.tls import server_context
 from services.wire.rpc import register_load_exchange
@@ -63,7 +64,10 @@ class EdgeService:
         layout = layout_fields(plan, encoder.digest)
         epoch = new_epoch()
         self._handshake = Handshake(settings.id, epoch, PROTOCOL_VERSION, plan.plan_version, layout)
-        self._dialer = Dialer(settings.connect_via, settings.tls)
+        self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
+        remote = [edge.grpc_address for edge in plan.edges if edge.region != region]
+        for address in (*(unit.address for unit in plan.units), *remote):
+            self._dialer.component(address)  # dialled later, in the background: refused now
 
         queries = query_plan(plan)
         view = IndexView(index_shape(plan))
@@ -108,7 +112,9 @@ class EdgeService:
         tls = server_context(settings.tls) if settings.tls is not None else None
         public = PublicListener(self.gateway, control, limits)
         self.public_server = HttpServer(public, settings.listen or self.place.address)
-        self.peer_server = HttpServer(self.peer, settings.peer_listen or self.place.peer_address, tls=tls)
+        peer_listen = settings.peer_listen or self.place.peer_address
+        check_plain_text(peer_listen, settings.tls, insecure=settings.insecure)
+        self.peer_server = HttpServer(self.peer, peer_listen, tls=tls)
         self.ops = OpsServer(settings.ops_address, self.readiness.health, self.registry)
 
     def state(self) -> dict[str, Any]:
@@ -130,6 +136,7 @@ class EdgeService:
             lambda server: register_load_exchange(server, self._loads),
             settings.grpc_listen or self.place.grpc_address,
             settings.tls,
+            insecure=settings.insecure,
         )
         try:
             await self.ops.start()
@@ -202,7 +209,7 @@ class EdgeService:
             "region": self.place.region,
             "policy": self._settings.policy,
             "lab_mode": self._settings.lab_mode,
-            "tls": self._settings.tls is not None,
+            "transport": transport_mode(self._settings),
             "plan_version": self._plan.plan_version,
             "public_port": self.public_server.port,
             "peer_port": self.peer_server.port,

@@ -21,6 +21,7 @@ from services.runtime.grpc_transport import serve_grpc
 from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging, get_logger
 from services.runtime.ops import OpsServer
+from services.runtime.plain_text import transport_mode
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import SettingsError, load_settings, resolve_path
 from services.wire.rpc import register_index_maintenance
@@ -66,11 +67,17 @@ async def start(path: Path, lifecycle: Lifecycle) -> None:
         lambda server: register_index_maintenance(server, service),
         settings.listen or planned.address,
         settings.tls,
+        insecure=settings.insecure,
     )
     await ops.start()
     lifecycle.background(service.tick(), "tick")
     get_logger("maintenance").info(
-        "unit is up", shard=unit.shard, port=port, ops_port=ops.port, epoch=unit.epoch
+        "unit is up",
+        shard=unit.shard,
+        port=port,
+        ops_port=ops.port,
+        epoch=unit.epoch,
+        transport=transport_mode(settings),
     )
     await lifecycle.stopping.wait()
     await server.stop(settings.bounds.drain_s)

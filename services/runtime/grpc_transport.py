@@ -1,11 +1,14 @@
 """gRPC channels and servers for a WAN: keepalive, capped backoff, windows for 300 ms round trips."""
 
+import re
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import grpc
 import grpc.aio
 
 from services.runtime.addresses import join_address, split_address
+from services.runtime.plain_text import check_plain_text
 from services.runtime.settings import SettingsError, TlsSettings
 from services.runtime.tls import grpc_channel_credentials, grpc_server_credentials
 
@@ -42,33 +45,71 @@ _SERVER: list[tuple[str, int]] = [
 ]
 
 
-class Dialer:
-    """Knows where a plan address is really reached. `connect_via` maps host:port to host:port."""
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
-    def __init__(self, connect_via: Mapping[str, str], tls: TlsSettings | None = None) -> None:
+
+class Dialer:
+    """Knows where a plan address is really reached. `connect_via` maps host:port to host:port.
+
+    Engines are dialled by `url` as the plan names them; components by `http_base` and `channel`, with TLS
+    where there is any, and beyond loopback only then unless `insecure`.
+    """
+
+    def __init__(
+        self, connect_via: Mapping[str, str], tls: TlsSettings | None = None, *, insecure: bool = False
+    ) -> None:
         self._via = dict(connect_via)
         self._tls = tls
+        self._insecure = insecure
 
     def resolve(self, address: str) -> str:
         """The address to dial for a plan address."""
         return self._via.get(address, address)
 
+    def url(self, url: str) -> str:
+        """The URL to use for one of the plan: an engine's `url`, `events` or `replay`; none has a path.
+
+        `connect_via` is asked for host:port also where http or https leave the port out; ipc has neither.
+        """
+        scheme, separator, place = url.partition("://")
+        if scheme in _DEFAULT_PORTS and not re.search(r":\d+$", place):
+            place = f"{place}:{_DEFAULT_PORTS[scheme]}"
+        via = self._via.get(place)
+        return url if via is None else f"{scheme}{separator}{via}"
+
+    def component(self, address: str) -> str:
+        """The address to dial for a component's. Errors: SettingsError where that would need TLS."""
+        target = self.resolve(address)
+        check_plain_text(target, self._tls, insecure=self._insecure)
+        return target
+
     def http_base(self, address: str) -> str:
-        """Base URL for HTTP to a component."""
-        return f"{'https' if self._tls else 'http'}://{self.resolve(address)}"
+        """Base URL for HTTP to a component. Errors: SettingsError as `component`."""
+        return f"{'https' if self._tls else 'http'}://{self.component(address)}"
 
     def channel(self, address: str) -> grpc.aio.Channel:
-        """A new channel; the caller closes it. Connecting is lazy and never blocks here."""
-        target = self.resolve(address)
+        """A new channel; the caller closes it. Connecting is lazy and never blocks here.
+
+        Errors: SettingsError as `component`.
+        """
+        target = self.component(address)
         if self._tls is None:
             return grpc.aio.insecure_channel(target, options=_CLIENT)
         return grpc.aio.secure_channel(target, grpc_channel_credentials(self._tls), options=_CLIENT)
 
 
 async def serve_grpc(
-    register: Callable[[grpc.aio.Server], None], address: str, tls: TlsSettings | None = None
+    register: Callable[[grpc.aio.Server], None],
+    address: str,
+    tls: TlsSettings | None = None,
+    *,
+    insecure: bool = False,
 ) -> tuple[grpc.aio.Server, int]:
-    """Starts a server; returns it and its port. Errors: SettingsError when the address cannot be bound."""
+    """Starts a server; returns it and its port.
+
+    Errors: SettingsError when the address cannot be bound, or would need TLS.
+    """
+    check_plain_text(address, tls, insecure=insecure)
     host, port = split_address(address)
     server = grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=4_096)
     register(server)

@@ -35,7 +35,9 @@ class CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     connect_via: dict[str, str] = {}
     """Plan address (host:port) -> address to dial instead: a relay, an egress proxy."""
     tls: TlsSettings | None = None
-    """Mutual TLS on the connections between components; plain text when absent."""
+    """Mutual TLS on the connections between components. Absent: plain text, on loopback addresses only."""
+    insecure: bool = False
+    """Allow plain text on other addresses too: where a private network or a mesh keeps strangers out."""
 
 
 def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None = None) -> T:

@@ -8,6 +8,7 @@ from typing import Final
 
 from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging, get_logger
+from services.runtime.plain_text import transport_mode
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import load_settings, resolve_path
 from services.worker_agent.process import AgentProcess
@@ -30,7 +31,9 @@ def main() -> None:
         configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
         process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))
         lifecycle.background(process.run(), "worker agent")
-        get_logger("worker_agent").info("agent is up", workers=settings.workers)
+        get_logger("worker_agent").info(
+            "agent is up", workers=settings.workers, transport=transport_mode(settings)
+        )
         await lifecycle.stopping.wait()
         process.stopping = True
 

@@ -11,23 +11,14 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from kvcompass.errors import KVCompassError
-from services.runtime.grpc_transport import Dialer
 
 _END: Final = b"\xff" * 8
 _QUEUED_BATCHES: Final = 20_000
 """In a socket's receive queue, twice an engine's replay ring. What overflows is a hole, and is replayed."""
-_SCHEME: Final = "tcp://"
 
 
 class EventSourceError(KVCompassError):
     """An engine's event socket does not answer."""
-
-
-def resolve_endpoint(dialer: Dialer, endpoint: str) -> str:
-    """Return the endpoint to connect to for one of the plan."""
-    if not endpoint.startswith(_SCHEME):
-        return endpoint
-    return _SCHEME + dialer.resolve(endpoint.removeprefix(_SCHEME))
 
 
 class LiveEvents:

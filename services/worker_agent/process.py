@@ -30,7 +30,7 @@ class AgentProcess:
                     f"{worker_id!r} is no worker of the plan; it has {', '.join(known)}", field="workers"
                 )
         self.stopping = False
-        self._dialer = Dialer(settings.connect_via, settings.tls)
+        self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._context = zmq.asyncio.Context()
         layout = layout_fields(plan)

@@ -16,7 +16,6 @@ from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_follower import EngineFollower
-from services.worker_agent.event_source import resolve_endpoint
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.report_stream import ReportStream
 from services.worker_agent.settings import WorkerAgentSettings, repeated_stores, tree_limits
@@ -47,7 +46,7 @@ class ServedWorker:
         self._settings = settings.engine
         self._log = get_logger("worker").bind(worker=worker_id)
         self._client = EngineClient(
-            _resolve_url(dialer, worker.url),
+            dialer.url(worker.url),
             api_key=settings.engine.api_key,
             timeout_ms=settings.engine.load_timeout_ms,
         )
@@ -55,8 +54,8 @@ class ServedWorker:
             self.agent,
             self._client,
             context,
-            events=resolve_endpoint(dialer, worker.events),
-            replay=resolve_endpoint(dialer, worker.replay),
+            events=dialer.url(worker.events),
+            replay=dialer.url(worker.replay),
             settings=settings.engine,
             new_epoch=new_epoch,
             publish=self._publish,
@@ -144,9 +143,3 @@ class ServedWorker:
             self.reports[edit.shard].report.on_edits(edit)
         for report in self.reports.values():
             report.wake()
-
-
-def _resolve_url(dialer: Dialer, url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    address, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{dialer.resolve(address)}{slash}{path}"

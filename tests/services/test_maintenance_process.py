@@ -107,3 +107,10 @@ async def test_a_unit_that_is_not_in_the_plan_is_refused(tmp_path):
     with pytest.raises(SettingsError) as caught:
         await start(path, Lifecycle())
     assert caught.value.field == "id"
+
+
+async def test_a_unit_does_not_serve_the_world_in_plain_text_unasked(tmp_path):
+    path = write(tmp_path, 'plan = "plan.toml"\nid = "unit-0"\nlisten = "0.0.0.0:0"\n')
+    compile_kernels()
+    with pytest.raises(SettingsError, match="insecure = true"):
+        await start(path, Lifecycle())

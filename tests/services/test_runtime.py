@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import httpx
@@ -16,7 +17,8 @@ from services.runtime.auth import ApiKeys, bearer_token, hash_api_key
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.runtime.ops import Health, OpsServer
-from services.runtime.settings import CommonSettings, SettingsError, load_settings
+from services.runtime.plain_text import transport_mode
+from services.runtime.settings import CommonSettings, SettingsError, TlsSettings, load_settings
 
 
 class Example(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -118,6 +120,71 @@ async def test_the_dialer_goes_where_it_is_told() -> None:
     assert channel.get_state() is grpc.ChannelConnectivity.READY
     await channel.close()
     await server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("url", "dialled"),
+    [
+        ("http://gpu-1:80", "http://127.0.0.1:1"),
+        ("http://gpu-1", "http://127.0.0.1:1"),
+        ("https://gpu-1", "https://127.0.0.1:2"),
+        ("http://gpu-2", "http://gpu-2"),
+        ("tcp://gpu-1:5557", "tcp://[::1]:3"),
+        ("tcp://gpu-1:5558", "tcp://gpu-1:5558"),
+        ("http://[fd00::1]:80", "http://127.0.0.1:4"),
+        ("http://[fd00::1]", "http://127.0.0.1:4"),
+        ("ipc:///run/events", "ipc:///run/events"),
+        ("", ""),
+    ],
+)
+def test_urls_of_the_plan_are_dialled_where_they_are_told(url: str, dialled: str) -> None:
+    via = {
+        "gpu-1:80": "127.0.0.1:1",
+        "gpu-1:443": "127.0.0.1:2",
+        "gpu-1:5557": "[::1]:3",
+        "[fd00::1]:80": "127.0.0.1:4",
+    }
+    assert Dialer(via).url(url) == dialled
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1", "LOCALHOST:1"])
+def test_plain_text_is_allowed_on_loopback(address: str) -> None:
+    assert Dialer({}).component(address) == address
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:1", "[::]:1", "10.0.0.5:1", "edge-1:1", "127.0.0.1.example:1"]
+)
+async def test_plain_text_elsewhere_must_be_asked_for(address: str) -> None:
+    with pytest.raises(SettingsError, match="insecure = true") as caught:
+        await serve_grpc(lambda _: None, address)
+    assert caught.value.field == "tls"
+    for dial in (Dialer({}).channel, Dialer({}).http_base):
+        with pytest.raises(SettingsError, match=r"add \[tls\]"):
+            dial(address)
+    assert Dialer({}, insecure=True).http_base(address) == f"http://{address}"
+    tls = TlsSettings(cert="c", key="k", ca="a")
+    assert Dialer({}, tls).http_base(address) == f"https://{address}"
+
+
+def test_what_counts_is_where_a_connection_really_goes() -> None:
+    """To a local relay, say one that speaks TLS onwards, plain text may go; and not the other way round."""
+    assert Dialer({"10.0.0.5:1": "127.0.0.1:2"}).component("10.0.0.5:1") == "127.0.0.1:2"
+    with pytest.raises(SettingsError, match="not on loopback"):
+        Dialer({"127.0.0.1:2": "10.0.0.5:1"}).component("127.0.0.1:2")
+
+
+@pytest.mark.parametrize(
+    ("more", "mode"),
+    [
+        ({}, "plain_text_loopback"),
+        ({"insecure": True}, "plain_text"),
+        ({"tls": TlsSettings(cert="c", key="k", ca="a")}, "mutual_tls"),
+        ({"tls": TlsSettings(cert="c", key="k", ca="a"), "insecure": True}, "mutual_tls"),
+    ],
+)
+def test_the_mode_that_is_logged(more: dict[str, Any], mode: str) -> None:
+    assert transport_mode(Example(plan="p", id="a", **more)) == mode
 
 
 PROGRAM = """
