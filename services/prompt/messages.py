@@ -37,7 +37,7 @@ def _message(message: object, path: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise PromptError("must be an object with role and content", field=path)
     role = message.get("role")
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise PromptError(f"must be one of {', '.join(sorted(ROLES))}", field=f"{path}.role")
     calls = _calls(message.get("tool_calls"), f"{path}.tool_calls")
     if message.get("content") is None and role == "assistant" and calls:

@@ -38,9 +38,11 @@ def compile_template(source: str, control_tokens: tuple[str, ...]) -> Template:
 
 
 def render(template: Template, messages: list[dict[str, Any]], tools: list[Any] | None) -> str:
-    """The prompt text, ending with the start of the assistant's turn."""
+    """The prompt text, ending with the start of the assistant's turn. Errors: PromptError."""
     try:
         return template.render(messages=messages, tools=tools, add_generation_prompt=True)
+    except RecursionError as error:
+        raise PromptError("messages or tools are nested too deeply", field="messages") from error
     except (TemplateError, TypeError, ValueError) as error:
         raise PromptError(f"the chat template refuses these messages: {error}", field="messages") from error
 

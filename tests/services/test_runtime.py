@@ -152,9 +152,7 @@ def test_plain_text_is_allowed_on_loopback(address: str) -> None:
     assert Dialer({}).component(address) == address
 
 
-@pytest.mark.parametrize(
-    "address", ["0.0.0.0:1", "[::]:1", "10.0.0.5:1", "edge-1:1", "127.0.0.1.example:1"]
-)
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "[::]:1", "10.0.0.5:1", "edge-1:1", "127.0.0.1.example:1"])
 async def test_plain_text_elsewhere_must_be_asked_for(address: str) -> None:
     with pytest.raises(SettingsError, match="insecure = true") as caught:
         await serve_grpc(lambda _: None, address)
