@@ -110,8 +110,8 @@ def print_remarks(console: Console, policy: str, records: list[Record]) -> None:
     late = lateness(records)
     if late.p95 > LATE_MS:
         console.print(
-            f"[yellow]{policy}: this machine was too busy: 5 % of the requests left {late.p95:,.0f} ms late or "
-            "more, and times are longer than the fleet's.[/yellow]",
+            f"[yellow]{policy}: this machine was too busy: 5 % of the requests left {late.p95:,.0f} ms late "
+            "or more, and times are longer than the fleet's.[/yellow]",
             soft_wrap=True,
             highlight=False,
         )

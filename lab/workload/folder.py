@@ -14,8 +14,8 @@ from typing import Any
 from lab.workload.corpus import Agent, Corpus, CorpusError, Document
 from lab.workload.excerpts import parts
 
-DOCUMENT_CHARACTERS = 27_000
-"""About 9,500 tokens a part."""
+DOCUMENT_CHARACTERS = 31_000
+"""About 11,000 tokens a part."""
 TOOL_CHARACTERS = 21_000
 """About 6,000 tokens of tool list an agent."""
 _AGENTS = 16

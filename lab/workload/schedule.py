@@ -27,13 +27,13 @@ class Shape:
     kind_weights: Mapping[Kind, float] = field(
         default_factory=lambda: {"document": 0.40, "agent": 0.35, "programming": 0.25}
     )
-    documents: int = 16
+    documents: int = 20
     """Documents in use, out of the corpus."""
     agents: int = 8
     """Agents in use, out of the corpus."""
-    popularity: float = 0.6
+    popularity: float = 0.4
     """Exponent of Zipf's law over documents and over agents; 0 makes all equally popular."""
-    session_requests: float = 3.0
+    session_requests: float = 2.0
     """Mean requests of a user about one document, with one agent or of one series of problems."""
     think_ms: float = 4_000.0
     """Mean pause between two requests of a session."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.workload.corpus import Agent, Corpus, Document
 
-DOCUMENT_CHARACTERS = 32_000
+DOCUMENT_CHARACTERS = 40_000
 TOOL_CHARACTERS = 21_000
 _DOCUMENTS = 40
 _AGENTS = 12
