@@ -42,4 +42,15 @@ class AllBlocksCleared:
     """Nothing is resident any more, in any medium."""
 
 
+@dataclass(frozen=True, slots=True)
+class EventsLost:
+    """Here the engine said something that was not heard: lost on the way, or not to be understood."""
+
+    removals: bool
+    """Whether blocks may have left by it; else it is only known to lack stores."""
+
+
 EngineEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
+"""What an engine says."""
+EngineNews: TypeAlias = EngineEvent | EventsLost
+"""What is heard of it."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kvcompass.engine_events import BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import BlockRemoved, BlockStored, EngineNews, EventsLost
 from kvcompass.keys import PrefixHasher, shard_of
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
@@ -124,12 +124,19 @@ class Holdings:
         """What the block tree met and did not expect."""
         return self._tree.counters
 
+    @property
+    def left_out(self) -> int:
+        """Events and blocks not taken in, so that less is known than is held. Monotonic."""
+        tree = self._tree.counters
+        return self.events.malformed + tree.conflicting_stores + tree.dropped_blocks + tree.refused_blocks
+
     def __len__(self) -> int:
         return len(self._held)
 
-    def apply(self, events: Sequence[EngineEvent]) -> tuple[ShardEdits, ...] | BlockSizeMismatch:
+    def apply(self, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...] | BlockSizeMismatch:
         """Take in one engine batch and return what changed, by shard, for shards where something did.
 
+        Where removals may have been lost, everything before is forgotten (`docs/decisions/0506`).
         A `BlockSizeMismatch` stops the batch at the event that shows it; the worker is to be refused.
         """
         for event in events:
@@ -139,6 +146,9 @@ class Holdings:
                 self._store(event)
             elif isinstance(event, BlockRemoved):
                 self._remove(event)
+            elif isinstance(event, EventsLost):
+                if event.removals:
+                    self._tree.clear()
             else:
                 self.events.clears += 1
                 self._tree.clear()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvcompass.engine_events import BlockHash, BlockStored, EngineEvent
+from kvcompass.engine_events import BlockHash, BlockStored, EngineNews
 
 _EWMA_WEIGHT: Final = 0.1
 _FIRST_GUESS_TOKENS: Final = 1_024.0
@@ -52,7 +52,7 @@ class QueueEstimate:
         """Uncached tokens of a recent request."""
         return self._mean_uncached
 
-    def on_events(self, events: Sequence[EngineEvent]) -> None:
+    def on_events(self, events: Sequence[EngineNews]) -> None:
         """Learn from the chains of blocks that a batch stores."""
         for tokens in _chains(events):
             if tokens >= self._quantum:
@@ -83,7 +83,7 @@ class QueueEstimate:
         return (load.waiting + 0.5) * self._mean_uncached * rate
 
 
-def _chains(events: Sequence[EngineEvent]) -> list[int]:
+def _chains(events: Sequence[EngineNews]) -> list[int]:
     """Return the tokens of each run of stores in which every block follows the one before."""
     chains: list[int] = []
     end: BlockHash | None = None

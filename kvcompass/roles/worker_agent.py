@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kvcompass.engine_events import AllBlocksCleared, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, EngineNews, EventsLost
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.keys import namespace
 from kvcompass.levels import registered_lengths
@@ -28,9 +28,9 @@ class AgentState(Enum):
     ATTACHING = "attaching"
     """The engine was not reached yet, or its past batches are being replayed."""
     EXACT = "exact"
-    """Every batch since the engine started, or since it last cleared its cache, was taken in."""
+    """Everything said since the engine started, or since it last cleared its cache, was taken in."""
     PARTIAL = "partial"
-    """Batches were lost for good: until the cache is cleared, it may hold more or less than is known."""
+    """Something was lost or left out: until the cache is cleared, it may hold more than is known."""
     UNREACHABLE = "unreachable"
     """The engine does not answer. Its lease is left to end; nothing is forgotten: it may be the network."""
     REFUSED = "refused"
@@ -133,38 +133,38 @@ class WorkerAgent:
     def order(self, sequence: int) -> Order:
         """Say how a live batch follows what was taken in. Call it once for each, as they come.
 
-        HOLE: replay from `applied + 1`, then give it to `on_batch` whether or not the replay was of use.
+        HOLE: replay from `applied + 1`, then give it to `on_batch`, whether or not the replay was of use.
         RESTARTED: call `on_engine_up(same_process=False)` and replay from 0.
         """
         order = self._feed.arrived(sequence)
         self.holes += order is Order.HOLE
         return order
 
-    def on_batch(
-        self, sequence: int, events: Sequence[EngineEvent], *, replayed: bool = False
-    ) -> tuple[ShardEdits, ...]:
+    def on_batch(self, sequence: int, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...]:
         """Take in one batch and return what changed, by shard.
 
-        A batch at or before `applied` changes nothing. One after a hole makes the state PARTIAL; if it was
-        replayed, then so long a past is gone that the holdings are built anew from here. A batch that
-        clears the cache makes it EXACT again.
+        A batch at or before `applied` changes nothing. Where something is missing, batches before this one
+        or events in it, the state becomes PARTIAL, and where removals may be among it the holdings are built
+        anew from there. A batch that clears the cache makes it EXACT again.
         """
         if self.refusal is not None or sequence <= self._feed.applied:
             return ()
         missing = sequence - self._feed.applied - 1
         if missing:
             self.lost_batches += missing
-            self._complete = False
+            events = (EventsLost(removals=True), *events)
         elif sequence == 0:
             self._complete = True
         self._feed.applied = sequence
         self.batches += 1
         self._estimate.on_events(events)
-        if any(isinstance(event, AllBlocksCleared) for event in events):
-            self._complete = True
-        elif missing and replayed:
-            events = (AllBlocksCleared(), *events)
+        left_out = self.holdings.left_out
         edits = self.holdings.apply(events)
+        for event in events:
+            if isinstance(event, AllBlocksCleared | EventsLost):
+                self._complete = isinstance(event, AllBlocksCleared)
+        if self.holdings.left_out != left_out:
+            self._complete = False
         return self.on_block_size(edits.reported) if isinstance(edits, BlockSizeMismatch) else edits
 
     def on_block_size(self, reported: int) -> tuple[ShardEdits, ...]:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
+import zmq
 import zmq.asyncio
 
+from kvcompass.engine_events import EngineNews, EventsLost
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
@@ -85,6 +87,8 @@ class EngineFollower:
                     problem = await self._follow(live)
             except EventSourceError as error:
                 problem = str(error)
+            except zmq.ZMQError as error:
+                problem = f"the event sockets fail: {error}"
             if problem != self.problem:
                 self._log.warning("detached", reason=problem)
             self.problem = problem
@@ -141,7 +145,7 @@ class EngineFollower:
             if order in (Order.RESTARTED, Order.HOLE):
                 await self._catch_up()
                 self._agent.on_attached(replayed=True)
-            self._take(*batch, replayed=False)
+            self._take(*batch)
             await asyncio.sleep(0)
 
     async def _catch_up(self) -> bool:
@@ -167,22 +171,23 @@ class EngineFollower:
                     dropped = number > self._agent.applied + 1 and self._agent.applied >= first
                     if dropped and attempt < _REPLAY_ATTEMPTS:
                         break
-                    self._take(number, payload, replayed=True)
+                    self._take(number, payload)
                     await asyncio.sleep(0)
                 else:
                     return
 
-    def _take(self, number: int, payload: bytes, *, replayed: bool) -> None:
+    def _take(self, number: int, payload: bytes) -> None:
         if number <= self._agent.applied:
             return
+        events: list[EngineNews]
         try:
             events = self.decoder.decode(payload)
         except BatchError as error:
             self.broken_batches += 1
             self._log.error("broken batch", batch=number, reason=str(error))
-            events = []
+            events = [EventsLost(removals=True)]
         state = self._agent.state
-        edits = self._agent.on_batch(number, events, replayed=replayed)
+        edits = self._agent.on_batch(number, events)
         self._last = (number, payload)
         if edits or self._agent.state is not state:
             self._publish(edits)

@@ -1,4 +1,4 @@
-"""msgpack batches of SGLang and vLLM -> engine events. An event it cannot use is counted, not fatal."""
+"""msgpack batches of SGLang and vLLM -> engine events. One it cannot use is counted and said, not fatal."""
 
 from array import array
 from dataclasses import dataclass
@@ -8,7 +8,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import (
+    AllBlocksCleared,
+    BlockHash,
+    BlockRemoved,
+    BlockStored,
+    EngineNews,
+    EventsLost,
+)
 from kvcompass.errors import KVCompassError
 
 _STORED_FIELDS: Final = (
@@ -36,7 +43,7 @@ class DecoderCounters:
     """Events that were left out. Monotonic."""
 
     unknown_events: int = 0
-    """Of a kind this decoder does not know."""
+    """Of a kind this decoder does not know; taken to remove nothing."""
     malformed_events: int = 0
     other_groups: int = 0
     """About a cache that holds no whole prefixes."""
@@ -51,8 +58,8 @@ class EventDecoder:
         """Cache groups seen to hold no whole prefixes; their removals do not say so themselves."""
         self.counters = DecoderCounters()
 
-    def decode(self, payload: bytes) -> list[EngineEvent]:
-        """Return a batch's events, in order.
+    def decode(self, payload: bytes) -> list[EngineNews]:
+        """Return a batch's events, in order; `EventsLost` in the place of one that cannot be understood.
 
         Raises:
             BatchError: The payload is not msgpack, or not `[time, events, ...]`.
@@ -61,24 +68,26 @@ class EventDecoder:
             batch = self._decoder.decode(payload)
         except msgspec.DecodeError as error:
             raise BatchError(f"not msgpack: {error}", field="payload") from error
+        except RecursionError as error:
+            raise BatchError("nested too deeply", field="payload") from error
         if isinstance(batch, dict):
             raw = batch.get("events")
         else:
             raw = batch[1] if isinstance(batch, list) and len(batch) > 1 else None
         if not isinstance(raw, list):
             raise BatchError("a batch is [time, [event, ...], rank]", field="payload")
-        events: list[EngineEvent] = []
+        events: list[EngineNews] = []
         for item in raw:
             try:
                 event = self._event(item)
-            except (TypeError, ValueError, OverflowError, KeyError, IndexError):
+            except (TypeError, ValueError, OverflowError, KeyError, IndexError, RecursionError):
                 self.counters.malformed_events += 1
-                continue
+                event = EventsLost(removals=not _is_store(item))
             if event is not None:
                 events.append(event)
         return events
 
-    def _event(self, item: Any) -> EngineEvent | None:
+    def _event(self, item: Any) -> EngineNews | None:
         fields = None
         if isinstance(item, dict):
             fields = item
@@ -108,7 +117,7 @@ class EventDecoder:
         if kind == "AllBlocksCleared":
             return AllBlocksCleared()
         self.counters.unknown_events += 1
-        return None
+        return EventsLost(removals=False)
 
     def _of_other_group(self, fields: dict[str, Any]) -> bool:
         group = fields.get("group_idx")
@@ -119,6 +128,13 @@ class EventDecoder:
             if isinstance(group, int):
                 self._other_groups.add(group)
         return other
+
+
+def _is_store(item: Any) -> bool:
+    kind = (
+        item.get("type") if isinstance(item, dict) else item[0] if isinstance(item, list) and item else None
+    )
+    return kind == "BlockStored"
 
 
 def _tokens(values: Any) -> npt.NDArray[np.int32]:

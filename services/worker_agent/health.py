@@ -41,7 +41,8 @@ def _reasons(worker: ServedWorker) -> list[str]:
             )
         case AgentState.PARTIAL:
             reasons.append(
-                f"{name}: known in part: {agent.lost_batches} batches were lost before the agent came"
+                f"{name}: known in part: {agent.lost_batches} batches were lost, "
+                f"{worker.left_out} events or blocks were left out"
             )
     reasons += [f"{name}: {other}: {problem}" for other, problem in _streams(worker) if problem]
     return reasons

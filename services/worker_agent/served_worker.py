@@ -97,6 +97,12 @@ class ServedWorker:
         self.load_problem = "not asked yet"
         """Why the last one failed; empty when it did not."""
 
+    @property
+    def left_out(self) -> int:
+        """Events and blocks not taken in, so that less is known than is held. Monotonic."""
+        decoder = self.follower.decoder.counters
+        return self.agent.holdings.left_out + decoder.malformed_events + decoder.unknown_events
+
     async def run(self) -> None:
         """Run until cancelled."""
         async with self._client, asyncio.TaskGroup() as group:

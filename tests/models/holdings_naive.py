@@ -5,7 +5,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import (
+    AllBlocksCleared,
+    BlockHash,
+    BlockRemoved,
+    BlockStored,
+    EngineNews,
+    EventsLost,
+)
 
 MEDIA = {None: "vram", "GPU": "vram", "CPU": "dram", "CPU_PINNED": "dram"}
 
@@ -25,9 +32,12 @@ class NaiveHoldings:
         self.counted = counted
         self.blocks: dict[BlockHash, NaiveBlock] = {}
 
-    def apply(self, event: EngineEvent) -> None:
+    def apply(self, event: EngineNews) -> None:
         if isinstance(event, AllBlocksCleared):
             self.blocks.clear()
+        elif isinstance(event, EventsLost):
+            if event.removals:
+                self.blocks.clear()
         elif event.medium not in MEDIA:
             return
         elif isinstance(event, BlockStored):

@@ -205,6 +205,16 @@ async def test_a_replay_socket_that_never_answers_costs_the_past_only() -> None:
         assert partial.worker.follower.replay_failures > 0
 
 
+async def test_a_batch_that_cannot_be_read_is_a_hole_that_nothing_mends(at_work: Scene) -> None:
+    await at_work.holds(PROMPT)
+    assert at_work.engine._publisher is not None
+    at_work.engine._publisher.publish(b"no batch")
+    await at_work.holds()
+    assert (at_work.agent.state, at_work.worker.follower.broken_batches) == (AgentState.PARTIAL, 1)
+    at_work.engine.publish(stored(PROMPT))
+    await at_work.holds(PROMPT)
+
+
 async def test_another_page_size_refuses_the_worker_and_names_the_field() -> None:
     engine = ScriptedEngine()
     engine.page_size = 1

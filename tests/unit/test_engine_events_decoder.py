@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineNews, EventsLost
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 
 STORED = ["BlockStored", [7], None, [1, 2], 2, None, "GPU"]
 
 
-def decode(*events: Any, decoder: EventDecoder | None = None) -> list[EngineEvent]:
+def decode(*events: Any, decoder: EventDecoder | None = None) -> list[EngineNews]:
     return (decoder or EventDecoder()).decode(msgspec.msgpack.encode([1.0, list(events), 0]))
 
 
@@ -106,13 +106,16 @@ def test_caches_without_whole_prefixes_are_left_out() -> None:
 )
 def test_one_malformed_event_does_not_cost_the_others(event: Any) -> None:
     decoder = EventDecoder()
-    assert len(decode(event, STORED, decoder=decoder)) == 1
+    lost, stored = decode(event, STORED, decoder=decoder)
+    is_store = isinstance(event, list) and event[:1] == ["BlockStored"]
+    assert lost == EventsLost(removals=not is_store)
+    assert isinstance(stored, BlockStored)
     assert decoder.counters.malformed_events == 1
 
 
 def test_unknown_events_are_counted() -> None:
     decoder = EventDecoder()
-    assert decode(["BlockPinned", [1]], decoder=decoder) == []
+    assert decode(["BlockPinned", [1]], decoder=decoder) == [EventsLost(removals=False)]
     assert decoder.counters.unknown_events == 1
 
 
@@ -143,6 +146,6 @@ def test_any_batch_decodes(events: list[Any]) -> None:
     decoder = EventDecoder()
     decoded = decode(*events, decoder=decoder)
     counters = decoder.counters
-    assert len(decoded) + counters.unknown_events + counters.malformed_events + counters.other_groups == len(
-        events
-    )
+    assert len(decoded) + counters.other_groups == len(events)
+    lost = sum(isinstance(event, EventsLost) for event in decoded)
+    assert lost == counters.unknown_events + counters.malformed_events

@@ -6,7 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EngineEvent,
+    EngineNews,
+    EventsLost,
+)
 from kvcompass.keys import namespace, shard_of
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles.block_tree import TreeLimits
@@ -84,12 +91,13 @@ NONSENSE = st.lists(
         ),
         st.builds(lambda hashes, medium: BlockRemoved(tuple(hashes), medium), st.lists(HASHES), MEDIA),
         st.just(AllBlocksCleared()),
+        st.builds(EventsLost, st.booleans()),
     ),
     max_size=25,
 )
 
 
-def check(events: list[EngineEvent], cuts: list[int], repeated: RepeatedStores) -> None:
+def check(events: list[EngineNews], cuts: list[int], repeated: RepeatedStores) -> None:
     """Apply the events in batches; after each, everything a unit could know must equal the twin's truth."""
     agent = holdings(repeated)
     twin = NaiveHoldings(NAMESPACE, BLOCK, LENGTHS, counted=repeated is RepeatedStores.COUNTED)
@@ -131,7 +139,7 @@ def test_residency_follows_an_engine(
 @settings(max_examples=150, deadline=None)
 @given(NONSENSE, st.data(), st.sampled_from(RepeatedStores))
 def test_no_stream_of_events_breaks_it(
-    events: list[EngineEvent], data: st.DataObject, repeated: RepeatedStores
+    events: list[EngineNews], data: st.DataObject, repeated: RepeatedStores
 ) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(events)), max_size=4))
     check(events, cuts, repeated)

@@ -1,16 +1,23 @@
 """The order of an engine's batches, and what a hole or a restart does to the agent's state."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent, EventsLost
 from kvcompass.fleet.load import WorkerState
+from kvcompass.keys import namespace
+from kvcompass.levels import registered_lengths
+from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.engine_feed import EngineFeed, Order
+from kvcompass.roles.holdings import RepeatedStores
 from kvcompass.roles.queue_estimate import EngineLoad
 from kvcompass.roles.worker_agent import AgentState, WorkerAgent
-from tests.models.agent_fleets import agent_plan
+from tests.models.agent_fleets import SALT, agent_plan
+from tests.models.holdings_naive import NaiveHoldings
 
+PLAN = agent_plan()
 IDLE = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=1_000)
 
 
@@ -19,8 +26,13 @@ def block(block_hash: int, parent: int | None = None, *, size: int = 4) -> Block
     return BlockStored((block_hash,), parent, tokens, size, "GPU")
 
 
-def attached(*, replayed: bool = True) -> WorkerAgent:
-    agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
+def attached(
+    *,
+    replayed: bool = True,
+    repeated_stores: RepeatedStores = RepeatedStores.COUNTED,
+    limits: TreeLimits | None = None,
+) -> WorkerAgent:
+    agent = WorkerAgent(PLAN, "us-0", epoch=1, repeated_stores=repeated_stores, limits=limits or TreeLimits())
     agent.on_engine_load(IDLE, 0)
     agent.on_engine_up(1, same_process=False)
     agent.on_attached(replayed=replayed)
@@ -53,11 +65,83 @@ def test_any_delivery_ends_where_order_does(numbers: list[int]) -> None:
         straight.on_batch(number, batch)
     for number in [*numbers, 9]:
         for missing in range(shuffled.applied + 1, number):
-            shuffled.on_batch(missing, batches[missing], replayed=True)
+            shuffled.on_batch(missing, batches[missing])
         shuffled.on_batch(number, batches[number])
     assert shuffled.state is AgentState.EXACT
     for shard in range(2):
         assert shuffled.holdings.digest(shard) == straight.holdings.digest(shard)
+
+
+PATHS = st.lists(st.integers(0, 1), min_size=1, max_size=4).map(tuple)
+"""Of blocks; the last one's name is the whole path."""
+
+
+def chain(path: tuple[int, ...]) -> list[BlockStored]:
+    hashes = [hash(path[:length]) for length in range(1, len(path) + 1)]
+    return [
+        BlockStored((name,), parent, np.full(4, token, dtype=np.int32), 4, None)
+        for name, parent, token in zip(hashes, [None, *hashes[:-1]], path, strict=True)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), PATHS), min_size=1, max_size=25),
+    st.sets(st.integers(0, 24)),
+    st.sampled_from(RepeatedStores),
+)
+def test_whatever_is_lost_nothing_is_claimed_that_is_not_held(
+    steps: list[tuple[bool, tuple[int, ...]]], lost: set[int], repeated: RepeatedStores
+) -> None:
+    """Batches of one event each; the engine stores what is not resident and removes what is."""
+    agent = attached(repeated_stores=repeated)
+    twin = NaiveHoldings(namespace(PLAN.model, SALT), 4, registered_lengths(PLAN).tolist(), counted=False)
+    sequence = 0
+    for store, path in steps:
+        events: list[EngineEvent] = [
+            event if store else BlockRemoved(event.hashes, None)
+            for event in chain(path)
+            if (event.hashes[0] in twin.blocks) != store
+        ]
+        for event in events:
+            twin.apply(event)
+            if sequence not in lost:
+                agent.on_batch(sequence, [event])
+                claims = dict(zip(*(part.tolist() for part in everything(agent)), strict=True))
+                assert claims.items() <= twin.held().items()
+                if agent.state is AgentState.EXACT:
+                    assert claims == twin.held()
+            sequence += 1
+
+
+def everything(agent: WorkerAgent) -> tuple[np.ndarray, np.ndarray]:
+    keys, tiers = zip(*(agent.full_report(shard) for shard in range(PLAN.shards)), strict=True)
+    return np.concatenate(keys), np.concatenate(tiers)
+
+
+@pytest.mark.parametrize("removals", [True, False])
+def test_what_cannot_be_understood_makes_it_partial(removals: bool) -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    agent.on_batch(1, [EventsLost(removals), block(2)])
+    assert (agent.state, len(agent.holdings)) == (AgentState.PARTIAL, 1 if removals else 2)
+    agent.on_batch(2, [EventsLost(removals), AllBlocksCleared()])
+    assert (agent.state, len(agent.holdings)) == (AgentState.EXACT, 0)
+
+
+LEFT_OUT: dict[str, list[EngineEvent]] = {
+    "malformed": [BlockStored((1, 2), None, np.zeros(4, dtype=np.int32), 4, None)],
+    "conflicting": [block(1), block(1, 7)],
+    "refused": [block(number) for number in range(1, 6)],
+    "dropped": [block(number, number + 50) for number in range(1, 4)],
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_is_left_out_makes_it_partial(what: str) -> None:
+    agent = attached(limits=TreeLimits(blocks=4, detached=2))
+    agent.on_batch(0, LEFT_OUT[what])
+    assert agent.state is AgentState.PARTIAL
 
 
 def test_a_lost_batch_makes_it_partial_until_a_clear() -> None:
@@ -65,16 +149,9 @@ def test_a_lost_batch_makes_it_partial_until_a_clear() -> None:
     agent.on_batch(0, [block(1)])
     assert agent.state is AgentState.EXACT
     agent.on_batch(3, [block(2)])
-    assert (agent.state, agent.lost_batches, len(agent.holdings)) == (AgentState.PARTIAL, 2, 2)
+    assert (agent.state, agent.lost_batches, len(agent.holdings)) == (AgentState.PARTIAL, 2, 1)
     agent.on_batch(4, [AllBlocksCleared(), block(3)])
     assert (agent.state, len(agent.holdings)) == (AgentState.EXACT, 1)
-
-
-def test_a_past_longer_than_the_replay_is_begun_anew() -> None:
-    agent = attached()
-    agent.on_batch(0, [block(1)])
-    agent.on_batch(7, [block(2)], replayed=True)
-    assert (agent.state, len(agent.holdings)) == (AgentState.PARTIAL, 1)
 
 
 def test_nothing_replayed_and_nothing_seen_is_partial_until_batch_0() -> None:
