@@ -1,4 +1,4 @@
-"""Requests this edge has sent and not seen the end of, and their prefill work that no report shows yet."""
+"""Requests this edge has sent and not seen the end of, and what their prefills add to a worker's queue."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kvcompass.fleet.backlog import Backlog
 
 
 @dataclass(slots=True)
@@ -24,16 +26,17 @@ class Flight:
 
 
 class InFlight:
-    """The table of flights, and per worker the work that counts towards its queue.
+    """The table of flights, and per worker two sums of their work until the first byte (the prefill is over).
 
-    A flight's work counts from `start` until whichever comes first: its first byte (the prefill is over), its
-    end, or a report that already shows it (`reported`). Work is in integer microseconds, so sums are exact.
-    At most `limit` flights; beyond it a flight is not tracked and counted in `untracked`.
+    `unreported_us` drops a flight earlier, when a report already shows it (`reported`); `backlog` keeps and
+    ages it. Work is in integer microseconds, so sums are exact. At most `limit` flights; beyond it a flight
+    is not tracked and counted in `untracked`.
     """
 
     def __init__(self, workers: int, limit: int) -> None:
-        self.work_us: NDArray[np.int64] = np.zeros(workers, np.int64)
+        self.unreported_us: NDArray[np.int64] = np.zeros(workers, np.int64)
         """int64[W]: work that no report shows yet."""
+        self.backlog = Backlog(workers)
         self.requests: NDArray[np.int64] = np.zeros(workers, np.int64)
         """int64[W]: flights in the table."""
         self.untracked = 0
@@ -47,8 +50,11 @@ class InFlight:
     def __contains__(self, request_id: Hashable) -> bool:
         return request_id in self._flights
 
-    def start(self, request_id: Hashable, flight: Flight) -> bool:
-        """Enter a flight whose id is not in the table; False when the table is full."""
+    def start(self, request_id: Hashable, flight: Flight, begins_us: int) -> bool:
+        """Enter a flight whose id is not in the table; False when the table is full.
+
+        `begins_us`: when its prefill is expected to begin, unless own work in front of it takes longer.
+        """
         assert request_id not in self._flights
         if len(self._flights) >= self._limit:
             self.untracked += 1
@@ -56,7 +62,8 @@ class InFlight:
         self._flights[request_id] = flight
         self.requests[flight.worker] += 1
         self._unreported[flight.worker][request_id] = flight
-        self.work_us[flight.worker] += flight.work_us
+        self.unreported_us[flight.worker] += flight.work_us
+        self.backlog.add(request_id, flight.worker, flight.work_us, begins_us)
         return True
 
     def first_byte(self, request_id: Hashable, now_us: int) -> Flight | None:
@@ -65,25 +72,32 @@ class InFlight:
         if flight is not None and flight.first_byte_us is None:
             flight.first_byte_us = now_us
             self._uncount(request_id, flight)
+            self.backlog.remove(request_id, flight.worker, now_us)
         return flight
 
-    def end(self, request_id: Hashable) -> Flight | None:
+    def end(self, request_id: Hashable, now_us: int) -> Flight | None:
         """Take a flight out, for whatever reason it ended. None when it has left already."""
         flight = self._flights.pop(request_id, None)
         if flight is not None:
             self.requests[flight.worker] -= 1
             self._uncount(request_id, flight)
+            self.backlog.remove(request_id, flight.worker, now_us)
         return flight
 
-    def reported(self, worker: int, sent_until_us: int) -> None:
-        """A report shows everything sent to `worker` up to then: stop counting it. Amortised O(1)."""
+    def reported(self, worker: int, sent_until_us: int) -> int:
+        """A report shows everything sent to `worker` up to then; returns what it shows first, microseconds.
+
+        Amortised O(1).
+        """
+        before_us = int(self.unreported_us[worker])
         unreported = self._unreported[worker]
         while unreported:
             request_id, flight = next(iter(unreported.items()))
             if flight.sent_us > sent_until_us:
-                return
+                break
             self._uncount(request_id, flight)
+        return before_us - int(self.unreported_us[worker])
 
     def _uncount(self, request_id: Hashable, flight: Flight) -> None:
         if self._unreported[flight.worker].pop(request_id, None) is not None:
-            self.work_us[flight.worker] -= flight.work_us
+            self.unreported_us[flight.worker] -= flight.work_us

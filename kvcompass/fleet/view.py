@@ -38,33 +38,40 @@ class Standing(IntEnum):
 class FleetView:
     """Queue estimates, standing and belief of every worker, seen from region `origin` (an index of the plan).
 
-    `queue_ms[w]` is the last reported queue (own region: as reported; other regions: EWMA of weight w, paper
-    3.4) plus the prefill work this edge has sent there that the report cannot show yet. A report received at
-    t from a worker a round trip 2d away shows what was sent until t - 2d; what was sent later counts, until
-    its first byte. For a worker of UNKNOWN load the largest known report stands in for its own.
+    `queue_ms[w] = max(reported + unreported, backlog)`, as of the last `refresh`:
+
+    reported: the queue last told of (own region: as it is; other regions: EWMA of weight w, paper 3.4). For a
+        worker of UNKNOWN load the largest known one stands in for it.
+    unreported: own prefill work without a first byte that the report cannot show. A report received at t from
+        a worker a round trip 2d away shows what was sent until t - 2d.
+    backlog: what remains of all own prefill work without a first byte (`Backlog`). Engines tell what waits
+        and not what they compute, so a prefill under way is in no report.
+
+    The two sides share work, so the larger one stands and nothing counts twice. Work that a report is the
+    first to show moves from unreported into reported before the report is averaged in: a report equal to what
+    is believed changes nothing (docs/decisions/0301-the-queue-of-a-worker.md).
     """
 
     def __init__(self, plan: Plan, origin: int, *, in_flight_limit: int = IN_FLIGHT_LIMIT) -> None:
         workers = plan.workers
-        regions = {region: index for index, region in enumerate(plan.regions)}
+        regions = [plan.region_index(worker.region) for worker in workers]
         self.plan = plan
         self.origin = origin
         self.worker_ids = tuple(worker.id for worker in workers)
         self.region_names = tuple(worker.region for worker in workers)
         self.index_of = {worker_id: index for index, worker_id in enumerate(self.worker_ids)}
-        self.region: NDArray[np.int32] = np.array([regions[w.region] for w in workers], np.int32)
-        self.is_local: NDArray[np.bool_] = self.region == origin
+        self.is_local: NDArray[np.bool_] = np.array(regions) == origin
         self.in_group: dict[str, NDArray[np.bool_]] = {
             group: np.array([w.sharing_group == group for w in workers])
             for group in {w.sharing_group for w in workers}
         }
-        self.wan_ms: NDArray[np.float64] = np.array([plan.wan_ms[origin][r] for r in self.region])
+        self.wan_ms: NDArray[np.float64] = np.array([plan.wan_ms[origin][r] for r in regions])
         """float64[W], one way."""
         self.prefill_ms_per_token: NDArray[np.float64] = np.array([w.prefill_ms_per_token for w in workers])
         """float64[W]: measured where an agent reports it, else the plan's."""
         self.reload_ms_per_token: NDArray[np.float64] = np.array([w.reload_ms_per_token for w in workers])
         self.queue_ms: NDArray[np.float64] = np.zeros(len(workers))
-        """float64[W]: the estimate; for KNOWN workers only is it more than a stand-in."""
+        """float64[W]: the estimate above; for KNOWN workers only is it more than a stand-in."""
         self.standing: NDArray[np.uint8] = np.full(len(workers), Standing.UNKNOWN, np.uint8)
         self.standing_version = 0
         """Grows whenever `standing` changes, so that what is derived from it may be cached."""
@@ -81,7 +88,7 @@ class FleetView:
 
         self._planned_rate = self.prefill_ms_per_token.copy()
         self._round_trip_us = [
-            round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in self.region
+            round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in regions
         ]
         self._lease_us = plan.routing.lease_ms * 1000
         self._report_weight = plan.routing.ewma_weight
@@ -95,8 +102,8 @@ class FleetView:
     def __len__(self) -> int:
         return len(self.worker_ids)
 
-    def report(self, worker: int, load: WorkerLoad, received_us: int, *, live: bool = False) -> bool:
-        """Fold in a load of a worker; False when what is held was learned later than this.
+    def report(self, worker: int, load: WorkerLoad, received_us: int, *, live: bool = False) -> None:
+        """Fold in a load of a worker; the caller has refused those that were overtaken.
 
         `load.age_ms` is time spent at the sender; freshness is judged by it and local receive time alone.
         `live`: the sender has added what it sent there since (a region's vector), so the report shows own
@@ -105,62 +112,62 @@ class FleetView:
         assert 0.0 <= load.queue_ms < float("inf"), "decoders refuse what is not a finite number"
         learned_us = received_us - load.age_ms * 1000
         previous_us = int(self._learned_us[worker])
-        if learned_us < previous_us:
-            return False
+        shown_until_us = (received_us if live else learned_us) - self._round_trip_us[worker]
+        shown_ms = self.in_flight.reported(worker, shown_until_us) / 1000.0
         weight = self._report_weight
         if self.is_local[worker] or learned_us - previous_us > self._lease_us or self._out[worker]:
             weight = 1.0
-        held = float(self._reported_ms[worker])
-        self._reported_ms[worker] = held + weight * (load.queue_ms - held)
+        believed = float(self._reported_ms[worker]) + shown_ms
+        self._reported_ms[worker] = believed + weight * (load.queue_ms - believed)
         if load.prefill_ms_per_token > 0.0:
             planned = float(self._planned_rate[worker])
             self.prefill_ms_per_token[worker] = min(
                 max(load.prefill_ms_per_token, planned / RATE_BAND), planned * RATE_BAND
             )
         self._loads[worker] = load
-        self._learned_us[worker] = learned_us
+        self._learned_us[worker] = max(previous_us, learned_us)
         self._out[worker] = load.state is not WorkerState.READY
-        shown_until_us = (received_us if live else learned_us) - self._round_trip_us[worker]
-        self.in_flight.reported(worker, shown_until_us)
         expected = Standing.OUT if self._out[worker] else Standing.KNOWN
         if self.standing[worker] != expected:
             self._standing_until_us = _NEVER_US
-        self._estimate(worker)
-        return True
 
     def suspect(self, worker: int, until_us: int) -> None:
         """Consider the worker last until then, or until it answers; never shortens a suspicion."""
         self._suspected_until_us[worker] = max(until_us, int(self._suspected_until_us[worker]))
         self._standing_until_us = _NEVER_US
 
+    def answered(self, worker: int) -> None:
+        """The worker has answered: it is not suspected any more."""
+        if self._suspected_until_us[worker] != _NEVER_US:
+            self._suspected_until_us[worker] = _NEVER_US
+            self._standing_until_us = _NEVER_US
+
     def start(self, request_id: Hashable, flight: Flight) -> bool:
-        """A request leaves for its worker; False when it could not be tracked."""
-        tracked = self.in_flight.start(request_id, flight)
-        self._estimate(flight.worker)
-        return tracked
+        """A request leaves for its worker; False when it could not be tracked.
+
+        Its prefill is expected to begin when it has arrived and the queue of this moment has been worked off.
+        """
+        worker = flight.worker
+        ahead_ms = float(self._reported_ms[worker]) + int(self.in_flight.unreported_us[worker]) / 1000.0
+        waits_ms = max(float(self.wan_ms[worker]), ahead_ms)
+        return self.in_flight.start(request_id, flight, flight.sent_us + round(waits_ms * 1000.0))
 
     def first_byte(self, request_id: Hashable, now_us: int) -> Flight | None:
-        """The worker answers: its prefill is over, and it is not suspected any more."""
-        flight = self.in_flight.first_byte(request_id, now_us)
-        if flight is not None:
-            self._estimate(flight.worker)
-            if self._suspected_until_us[flight.worker] != _NEVER_US:
-                self._suspected_until_us[flight.worker] = _NEVER_US
-                self._standing_until_us = _NEVER_US
-        return flight
+        """An answer begins, so the prefill is over; None when the request is not in flight."""
+        return self.in_flight.first_byte(request_id, now_us)
 
-    def end(self, request_id: Hashable) -> Flight | None:
+    def end(self, request_id: Hashable, now_us: int) -> Flight | None:
         """A request ended; None when it has left already."""
-        flight = self.in_flight.end(request_id)
-        if flight is not None:
-            self._estimate(flight.worker)
-        return flight
+        return self.in_flight.end(request_id, now_us)
 
     def refresh(self, now_us: int) -> None:
-        """Bring standing and belief up to `now_us`. Call before reading; cheap unless something changed."""
+        """Bring queues, standing and belief up to `now_us`. Call before reading; some microseconds."""
         self.beliefs.recover(now_us)
         if now_us >= self._standing_until_us:
             self._stand(now_us)
+        np.divide(self.in_flight.unreported_us, 1000.0, out=self.queue_ms)
+        np.add(self.queue_ms, self._reported_ms, out=self.queue_ms)
+        np.maximum(self.queue_ms, self.in_flight.backlog.remaining_us(now_us) / 1000.0, out=self.queue_ms)
 
     def standing_of(self, worker: int) -> Standing:
         """Standing of one worker, as of the last refresh."""
@@ -181,9 +188,6 @@ class FleetView:
             return None
         return (now_us - int(self._learned_us[worker])) / 1000.0
 
-    def _estimate(self, worker: int) -> None:
-        self.queue_ms[worker] = self._reported_ms[worker] + self.in_flight.work_us[worker] / 1000.0
-
     def _stand(self, now_us: int) -> None:
         known = now_us - self._learned_us <= self._lease_us
         suspected = self._suspected_until_us > now_us
@@ -197,7 +201,6 @@ class FleetView:
         if not known.all():
             reliable = known & ~self._out
             self._reported_ms[~known] = self._reported_ms[reliable].max() if reliable.any() else 0.0
-            np.add(self._reported_ms, self.in_flight.work_us / 1000.0, out=self.queue_ms)
         ends = np.concatenate(
             (self._learned_us[known] + self._lease_us + 1, self._suspected_until_us[suspected], [_FOREVER_US])
         )

@@ -146,12 +146,14 @@ class EdgeRole:
 
     def first_byte(self, request_id: Hashable, now_us: int) -> None:
         """The answer begins: the prefill is over."""
-        self.fleet.first_byte(request_id, now_us)
+        flight = self.fleet.first_byte(request_id, now_us)
+        if flight is not None:
+            self.fleet.answered(flight.worker)
         self.expected.prefilled(request_id, now_us)
 
     def finished(self, request_id: Hashable, cached_tokens: int | None, now_us: int) -> Outcome | None:
         """The answer is complete; `cached_tokens` as the engine counts reuse. None when it ended before."""
-        flight = self.fleet.end(request_id)
+        flight = self.fleet.end(request_id, now_us)
         if flight is None:
             return None
         self.expected.prefilled(request_id, now_us)
@@ -174,7 +176,7 @@ class EdgeRole:
 
         `connect_failed`: the worker could not be reached, and is suspected for a lease.
         """
-        flight = self.fleet.end(request_id)
+        flight = self.fleet.end(request_id, now_us)
         if flight is None:
             return False
         self.expected.ended(request_id)
@@ -219,6 +221,7 @@ class EdgeRole:
         Workers whose load is unknown are left out: a receiver must not take silence for idleness.
         """
         fleet = self.fleet
+        fleet.refresh(now_us)
         self._sequence += 1
         loads = []
         for worker in np.flatnonzero(fleet.is_local).tolist():
@@ -274,10 +277,11 @@ class EdgeRole:
             "wan_ms": float(fleet.wan_ms[worker]),
         }
 
-    def _start(self, request_id: Hashable, flight: Flight) -> None:
-        if self.fleet.end(request_id) is not None:
+    def _start(self, request_id: Hashable, flight: Flight) -> bool:
+        """False when the request cannot be tracked."""
+        if self.fleet.end(request_id, flight.sent_us) is not None:
             self.expected.ended(request_id)
-        self.fleet.start(request_id, flight)
+        return self.fleet.start(request_id, flight)
 
     def _judge_region_load(self, message: RegionLoad) -> LoadVerdict:
         region = self._region_of_edge.get(message.edge_id)

@@ -99,7 +99,7 @@ def test_a_repeated_id_ends_the_attempt_before() -> None:
     edge.role.started("r", edge.decide(), edge.now_us)
     assert len(edge.role.fleet.in_flight) == 1
     assert edge.role.failed("r", edge.now_us)
-    assert edge.role.fleet.in_flight.work_us.sum() == 0
+    assert edge.role.fleet.in_flight.unreported_us.sum() == 0
     assert edge.decide().reason is Reason.NO_MATCH, "nothing of either is expected any more"
 
 

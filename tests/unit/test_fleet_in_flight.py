@@ -18,7 +18,8 @@ class NaiveFlight:
     worker: int
     sent_us: int
     work_us: int
-    counts: bool = True
+    unreported: bool = True
+    first_byte: bool = False
 
 
 class InFlightMachine(RuleBasedStateMachine):
@@ -41,7 +42,7 @@ class InFlightMachine(RuleBasedStateMachine):
         self.now_us += wait
         if request_id in self.table:
             return
-        tracked = self.table.start(request_id, Flight(worker, self.now_us, work_us, 0, 0))
+        tracked = self.table.start(request_id, Flight(worker, self.now_us, work_us, 0, 0), begins_us=1 << 61)
         assert tracked == (len(self.naive) < LIMIT)
         if tracked:
             self.started += 1
@@ -53,21 +54,23 @@ class InFlightMachine(RuleBasedStateMachine):
     def first_byte(self, request_id: int) -> None:
         assert (self.table.first_byte(request_id, self.now_us) is None) == (request_id not in self.naive)
         if request_id in self.naive:
-            self.naive[request_id].counts = False
+            self.naive[request_id].first_byte = True
 
     @rule(request_id=ids)
     def end(self, request_id: int) -> None:
-        flight = self.table.end(request_id)
+        flight = self.table.end(request_id, self.now_us)
         assert (flight is None) == (self.naive.pop(request_id, None) is None)
         self.left += flight is not None
 
     @rule(worker=st.integers(0, WORKERS - 1), back=st.integers(0, 200))
     def report(self, worker: int, back: int) -> None:
         until_us = self.now_us - back
-        self.table.reported(worker, until_us)
+        shown_us = 0
         for flight in self.naive.values():
             if flight.worker == worker and flight.sent_us <= until_us:
-                flight.counts = False
+                shown_us += flight.work_us if flight.unreported and not flight.first_byte else 0
+                flight.unreported = False
+        assert self.table.reported(worker, until_us) == shown_us
 
     @invariant()
     def is_conserved(self) -> None:
@@ -77,7 +80,10 @@ class InFlightMachine(RuleBasedStateMachine):
         for worker in range(WORKERS):
             own = [flight for flight in flights if flight.worker == worker]
             assert self.table.requests[worker] == len(own)
-            assert self.table.work_us[worker] == sum(flight.work_us for flight in own if flight.counts)
+            prefills = [flight for flight in own if not flight.first_byte]
+            assert self.table.unreported_us[worker] == sum(f.work_us for f in prefills if f.unreported)
+            remaining = self.table.backlog.remaining_us(self.now_us)
+            assert remaining[worker] == sum(flight.work_us for flight in prefills)
 
 
 TestInFlight = InFlightMachine.TestCase
