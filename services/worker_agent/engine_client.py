@@ -1,6 +1,6 @@
 """Asks an engine over HTTP how busy it is. Never `/health`: that makes an engine generate, for a second."""
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import aiohttp
 import msgspec
@@ -13,25 +13,32 @@ class EngineError(KVCompassError):
     """An engine does not answer, or answers what cannot be used."""
 
 
+_ANSWER_BYTES: Final = 1 << 20
+"""Of one answer; a thousand ranks take half of it."""
+
+# Sums over the ranks fit the protocol's uint32 (requests) and uint64 (the rest), so encoders cannot fail.
+_Requests = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
+_Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+
+
 class _Rank(msgspec.Struct, frozen=True):
     """One entry of `loads`; an engine of several data-parallel ranks has several."""
 
-    num_running_reqs: int
-    num_waiting_reqs: int
-    dp_rank: int = 0
-    num_used_tokens: int = 0
-    max_total_num_tokens: int = 0
-    num_waiting_uncached_tokens: int | None = None
-    total_prefill_uncached_tokens: int | None = None
-    total_prefill_busy_us: int | None = None
+    num_running_reqs: _Requests
+    num_waiting_reqs: _Requests
+    num_used_tokens: _Amount = 0
+    max_total_num_tokens: _Amount = 0
+    num_waiting_uncached_tokens: _Amount | None = None
+    total_prefill_uncached_tokens: _Amount | None = None
+    total_prefill_busy_us: _Amount | None = None
 
 
 class _Loads(msgspec.Struct, frozen=True):
-    loads: list[_Rank]
+    loads: Annotated[list[_Rank], msgspec.Meta(max_length=1_024)]
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
-    page_size: int | None = None
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
 
 
 _LOADS = msgspec.json.Decoder(_Loads)
@@ -83,13 +90,24 @@ class EngineClient:
             async with self._session.get(f"{self._base}{path}") as response:
                 if response.status != 200:
                     raise EngineError(f"{path} answers {response.status}", field=path)
-                return decoder.decode(await response.read())
+                return decoder.decode(await _body(response, path))
         except TimeoutError as error:
             raise EngineError(f"{path} does not answer in time", field=path) from error
         except (aiohttp.ClientError, OSError) as error:
             raise EngineError(f"{path}: {type(error).__name__}", field=path) from error
         except msgspec.DecodeError as error:
-            raise EngineError(f"{path} answers what is no load: {error}", field=path) from error
+            raise EngineError(f"{path} answers what cannot be used: {error}", field=path) from error
+        except RecursionError as error:
+            raise EngineError(f"{path} answers what is nested too deeply", field=path) from error
+
+
+async def _body(response: aiohttp.ClientResponse, path: str) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _ANSWER_BYTES:
+            raise EngineError(f"{path} answers more than {_ANSWER_BYTES} bytes", field=path)
+    return bytes(body)
 
 
 def _sum(values: list[int | None]) -> int | None:

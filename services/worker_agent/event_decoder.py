@@ -80,7 +80,7 @@ class EventDecoder:
         for item in raw:
             try:
                 event = self._event(item)
-            except (TypeError, ValueError, OverflowError, KeyError, IndexError, RecursionError):
+            except (TypeError, ValueError, OverflowError, KeyError, IndexError):
                 self.counters.malformed_events += 1
                 event = EventsLost(removals=not _is_store(item))
             if event is not None:

@@ -15,6 +15,8 @@ from kvcompass.errors import KVCompassError
 _END: Final = b"\xff" * 8
 _QUEUED_BATCHES: Final = 20_000
 """In a socket's receive queue, twice an engine's replay ring. What overflows is a hole, and is replayed."""
+_FRAME_BYTES: Final = 64 << 20
+"""Of one frame; a longer one ends the connection. Evicting two million blocks at once takes 20 MB."""
 
 
 class EventSourceError(KVCompassError):
@@ -28,6 +30,7 @@ class LiveEvents:
         self._endpoint = endpoint
         self._socket = context.socket(zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3_000)
@@ -63,10 +66,13 @@ class LiveEvents:
         await self._wait_for(zmq.EVENT_DISCONNECTED)
 
     async def next(self, quiet_ms: int) -> tuple[int, bytes] | None:
-        """Return the next batch's number and payload; None when none came for so long."""
+        """Return the next batch's number and payload; None when none came for so long.
+
+        Messages that are no numbered batch are passed over; the end mark of a replay is no number.
+        """
         while await self._socket.poll(quiet_ms):
             frames = await self._socket.recv_multipart()
-            if len(frames) >= 2 and len(frames[-2]) == len(_END):
+            if len(frames) >= 2 and len(frames[-2]) == len(_END) and frames[-2] != _END:
                 return int.from_bytes(frames[-2], "big"), frames[-1]
         return None
 
@@ -86,6 +92,7 @@ async def replay(
     socket = context.socket(zmq.DEALER)
     try:
         socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
+        socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
         socket.setsockopt(zmq.LINGER, 0)
         _connect(socket, endpoint, "replay")
         async with asyncio.timeout(timeout_s):

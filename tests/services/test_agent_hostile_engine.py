@@ -1,0 +1,172 @@
+"""Whoever answers at an engine's addresses cannot end its neighbours' agent, or lie beyond measure."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+import zmq
+import zmq.asyncio
+
+from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.roles.messages import AgentLoad
+from kvcompass.roles.worker_agent import WorkerAgent
+from services.runtime.http_server import HttpServer
+from services.wire.load import decode_agent_load, encode_agent_load
+from services.worker_agent import engine_follower, event_source
+from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_follower import EngineFollower
+from services.worker_agent.event_decoder import BatchError, EventDecoder
+from services.worker_agent.event_source import LiveEvents
+from services.worker_agent.settings import EngineSettings
+from tests.models.agent_fleets import agent_plan
+from tests.services.agent_doubles import eventually
+
+DEEP = 100_000
+
+
+@asynccontextmanager
+async def answering(body: bytes) -> AsyncIterator[EngineClient]:
+    """A client of an engine that answers every question with `body`."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    server = HttpServer(app, "127.0.0.1:0")
+    await server.start()
+    async with EngineClient(f"http://127.0.0.1:{server.port}", api_key="", timeout_ms=2_000) as client:
+        yield client
+    await server.stop(drain_s=0.0)
+
+
+def loads(*ranks: dict[str, Any]) -> bytes:
+    return orjson.dumps({"loads": [{"num_running_reqs": 1, "num_waiting_reqs": 0, **rank} for rank in ranks]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        loads({"num_running_reqs": -1}),
+        loads({"num_waiting_reqs": 2**32}),
+        loads({"num_used_tokens": -5}),
+        loads({"max_total_num_tokens": 2**63 - 1}),
+        loads({"num_waiting_uncached_tokens": -1}),
+        loads({"num_running_reqs": True}),
+        loads(*[{}] * 1_025),
+        loads({"x": "a" * (2 << 20)}),
+        b'{"loads":[{"num_running_reqs":1,"num_waiting_reqs":0,"x":%b%b}]}' % (b"[" * DEEP, b"]" * DEEP),
+        b'{"loads":[]}',
+        b"not json",
+    ],
+    ids=lambda body: body[:60].decode(),
+)
+async def test_a_load_that_cannot_be_is_an_engine_error(body: bytes) -> None:
+    async with answering(body) as client:
+        with pytest.raises(EngineError):
+            await client.load()
+
+
+@pytest.mark.parametrize("size", [0, -16, 2**40])
+async def test_a_page_size_that_cannot_be_is_an_engine_error(size: int) -> None:
+    async with answering(orjson.dumps({"page_size": size})) as client:
+        with pytest.raises(EngineError, match="cannot be used"):
+            await client.page_size()
+
+
+async def test_the_largest_load_that_is_believed_can_be_sent() -> None:
+    most = {
+        "num_running_reqs": 1 << 20,
+        "num_waiting_reqs": 1 << 20,
+        "num_used_tokens": 1 << 48,
+        "max_total_num_tokens": 1 << 48,
+    }
+    async with answering(loads(*[most] * 1_024)) as client:
+        told = await client.load()
+    load = WorkerLoad(
+        "w",
+        WorkerState.READY,
+        queue_ms=0.0,
+        running=told.running,
+        waiting=told.waiting,
+        used_tokens=told.used_tokens,
+        max_tokens=told.max_tokens,
+    )
+    message = AgentLoad(None, 1, 1, load)
+    assert decode_agent_load(encode_agent_load(message)) == message
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\x91" * DEEP, b"\x81\xa1a" * DEEP, b"\x92\x00" * DEEP], ids=["arrays", "maps", "batches"]
+)
+def test_a_deeply_nested_batch_is_no_batch(payload: bytes) -> None:
+    with pytest.raises(BatchError, match="nested too deeply"):
+        EventDecoder().decode(payload)
+
+
+@asynccontextmanager
+async def publishing() -> AsyncIterator[tuple[zmq.asyncio.Socket, LiveEvents]]:
+    """A publisher, and an agent's end connected to it."""
+    context = zmq.asyncio.Context()
+    publisher = context.socket(zmq.XPUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        async with LiveEvents(context, f"tcp://127.0.0.1:{port}") as live, asyncio.timeout(10):
+            await live.connect(5)
+            await publisher.recv()
+            yield publisher, live
+    finally:
+        context.destroy(linger=0)
+
+
+async def test_a_frame_beyond_the_bound_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_source, "_FRAME_BYTES", 100_000)
+    async with publishing() as (publisher, live):
+        await publisher.send_multipart([b"t", (1).to_bytes(8, "big"), bytes(90_000)])
+        assert await live.next(5_000) == (1, bytes(90_000))
+        await publisher.send_multipart([b"t", (2).to_bytes(8, "big"), bytes(110_000)])
+        await live.disconnected()
+
+
+async def test_the_end_mark_is_no_number() -> None:
+    """Taken as one, the next replay would be asked from a number that no eight bytes hold."""
+    async with publishing() as (publisher, live):
+        await publisher.send_multipart([b"t", b"\xff" * 8, b"x"])
+        await publisher.send_multipart([b"t", (3).to_bytes(8, "big"), b"y"])
+        assert await live.next(5_000) == (3, b"y")
+
+
+async def test_a_failing_socket_is_a_reason_to_attach_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = 0
+
+    class Failing(LiveEvents):
+        def __init__(self, *_: Any) -> None:
+            nonlocal attempts
+            attempts += 1
+            raise zmq.ZMQError(errno.EMFILE)
+
+    monkeypatch.setattr(engine_follower, "LiveEvents", Failing)
+    plan = agent_plan()
+    context = zmq.asyncio.Context()
+    async with answering(loads({})) as client:
+        follower = EngineFollower(
+            WorkerAgent(plan, plan.workers[0].id, 1),
+            client,
+            context,
+            events="tcp://127.0.0.1:9",
+            replay="",
+            settings=EngineSettings(),
+            new_epoch=lambda: 2,
+            publish=lambda _: None,
+        )
+        running = asyncio.create_task(follower.run())
+        follower.engine_answers()
+        await eventually(lambda: attempts >= 2 or running.done(), "attached anew")
+        assert not running.done()
+        assert "sockets fail" in follower.problem
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    context.destroy(linger=0)
