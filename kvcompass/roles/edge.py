@@ -74,7 +74,7 @@ class EdgeRole:
         self.blind_decisions = 0
         self.wrong_claims = 0
         self.cross_region_hits = 0
-        self._plan = plan
+        self._lease_us = plan.routing.lease_ms * 1000
         self._lookup = lookup
         self._epoch = epoch
         self._sequence = 0
@@ -134,8 +134,8 @@ class EdgeRole:
             decision.match_tokens,
             decision.local_best_match,
         )
-        self._start(request_id, flight)
-        self.expected.expect(request_id, decision.worker, decision.keys, decision.match_tokens, now_us)
+        if self._start(request_id, flight):
+            self.expected.expect(request_id, decision.worker, decision.keys, decision.match_tokens, now_us)
 
     def carried(self, request_id: Hashable, worker: int, residual_ms: float, now_us: int) -> None:
         """A peer's request passes through to a worker of this region; its claims are the peer's to judge.
@@ -144,12 +144,26 @@ class EdgeRole:
         """
         self._start(request_id, Flight(worker, now_us, round(residual_ms * 1000.0), 0, 0))
 
-    def first_byte(self, request_id: Hashable, now_us: int) -> None:
-        """The answer begins: the prefill is over."""
+    def first_byte(
+        self, request_id: Hashable, now_us: int, *, worker: int | None = None, prefilled: bool = True
+    ) -> None:
+        """The answer begins: nothing of the prefill is left to do.
+
+        `worker` gives it, None: the one the request was sent to. Another one does so because that has failed:
+        it is suspected for a lease and will not hold the prompt. `prefilled`: the answer is a completion; an
+        error leaves nothing in a cache either.
+        """
         flight = self.fleet.first_byte(request_id, now_us)
-        if flight is not None:
-            self.fleet.answered(flight.worker)
-        self.expected.prefilled(request_id, now_us)
+        if flight is None:
+            return
+        answering = flight.worker if worker is None else worker
+        self.fleet.answered(answering)
+        if answering != flight.worker:
+            self.fleet.suspect(flight.worker, now_us + self._lease_us)
+        if prefilled and answering == flight.worker:
+            self.expected.prefilled(request_id, now_us)
+        else:
+            self.expected.ended(request_id)
 
     def finished(self, request_id: Hashable, cached_tokens: int | None, now_us: int) -> Outcome | None:
         """The answer is complete; `cached_tokens` as the engine counts reuse. None when it ended before."""
@@ -181,7 +195,7 @@ class EdgeRole:
             return False
         self.expected.ended(request_id)
         if connect_failed:
-            self.fleet.suspect(flight.worker, now_us + self._plan.routing.lease_ms * 1000)
+            self.fleet.suspect(flight.worker, now_us + self._lease_us)
         return True
 
     # --- load ---------------------------------------------------------------------------------------

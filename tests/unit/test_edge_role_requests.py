@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from kvcompass.fleet.in_flight import InFlight
+from kvcompass.fleet.view import Standing
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.routing import Decision, NoWorker, NoWorkerReason, Reason
@@ -11,6 +13,7 @@ from tests.models.routing_fleets import MS, SECOND, FakeLookup, load, make_plan,
 
 EU_0 = 2
 KEYS = np.arange(1, 11, dtype=np.uint64)
+OTHERS_THAN_0 = frozenset({1, 2, 3, 4, 5})
 
 
 class Edge:
@@ -125,6 +128,59 @@ def test_an_answer_ends_suspicion() -> None:
     edge.role.started("r", decision, edge.now_us)
     edge.role.first_byte("r", edge.now_us)
     assert 0 in {edge.decide().worker for _ in range(5)}
+
+
+class TestFirstBytes:
+    """What the beginning of an answer says about the worker that was asked."""
+
+    def under_way(self) -> Edge:
+        edge = Edge()
+        decision = edge.decide(exclude=OTHERS_THAN_0)
+        edge.role.started("r", decision, edge.now_us)
+        assert self.expected_at_0(edge) > 0
+        return edge
+
+    def expected_at_0(self, edge: Edge) -> int:
+        return edge.decide(explain=True, exclude=OTHERS_THAN_0).expected_tokens
+
+    def test_the_worker_asked_will_hold_the_prompt(self) -> None:
+        edge = self.under_way()
+        edge.role.first_byte("r", edge.now_us)
+        edge.role.finished("r", 0, edge.now_us)
+        assert self.expected_at_0(edge) > 0
+
+    def test_one_that_another_stands_in_for_is_suspected_and_will_not(self) -> None:
+        edge = self.under_way()
+        edge.role.fleet.suspect(0, edge.now_us + 1)
+        edge.role.fleet.suspect(1, edge.now_us + SECOND)
+        edge.role.first_byte("r", edge.now_us, worker=1)
+        edge.now_us += 2
+        edge.role.finished("r", None, edge.now_us)
+        assert self.expected_at_0(edge) == 0
+        assert edge.role.fleet.standing_of(0) is Standing.SUSPECTED
+        assert edge.role.fleet.standing_of(1) is Standing.KNOWN
+        assert edge.role.fleet.queue_ms[0] == 0.0
+        edge.now_us += edge.plan.routing.lease_ms * MS
+        edge.report()
+        edge.decide(explain=True)
+        assert edge.role.fleet.standing_of(0) is Standing.KNOWN
+
+    def test_an_error_leaves_nothing_behind_but_shows_that_the_worker_lives(self) -> None:
+        edge = self.under_way()
+        edge.role.fleet.suspect(0, edge.now_us + SECOND)
+        edge.role.first_byte("r", edge.now_us, prefilled=False)
+        edge.role.finished("r", None, edge.now_us)
+        assert self.expected_at_0(edge) == 0
+        assert edge.role.fleet.standing_of(0) is Standing.KNOWN
+
+    def test_a_request_that_cannot_be_tracked_is_not_expected(self) -> None:
+        """Nothing would ever end it."""
+        edge = Edge()
+        edge.role.fleet.in_flight = InFlight(6, limit=0)
+        edge.role.started("r", edge.decide(), edge.now_us)
+        edge.role.first_byte("r", edge.now_us)
+        assert edge.role.finished("r", 0, edge.now_us) is None
+        assert len(edge.role.expected) == 0
 
 
 def test_nowhere_to_go_is_a_value() -> None:
