@@ -1,5 +1,6 @@
 """Agents, one unit and its followers in virtual time, over a network that loses, repeats and reorders.
 
+An agent sends what the product's `UnitReport` gives it, when its link has carried what came before.
 Opening a stream is one step; everything after it crosses the network. What arrives on a stream that was
 replaced is thrown away, as a closed connection would. Same seed, same run.
 """
@@ -20,15 +21,15 @@ from kvcompass.roles.messages import (
     AgentToUnit,
     Handshake,
     Refusal,
-    ReportRequest,
+    Renewal,
     UnitToAgent,
     UnitToEdge,
-    Welcome,
 )
 from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_source import AgentSession
-from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, S, replication_plan
+from tests.models.replication_worker import HeldKeys
 
 MS = 1_000
 STALE_US = 3 * S
@@ -42,14 +43,18 @@ class Faults:
     duplication: float = 0.0
     jitter_us: int = 0
     """A message takes up to so much longer than another: this is what reorders."""
+    keys_per_s: float = float("inf")
+    """What the link from an agent to its unit carries."""
 
 
 @dataclass
 class AgentNode:
-    agent: TwinAgent
+    agent: HeldKeys
+    report: UnitReport
     session: AgentSession | None = None
     engine_up: bool = True
     stream: int = 0
+    link_busy: bool = False
 
 
 @dataclass
@@ -85,11 +90,11 @@ class World:
         self.layout = layout_fields(self.plan)
         self._epochs = itertools.count(100)
         self.unit = self._new_unit()
-        self.agents = {worker: AgentNode(TwinAgent(worker, self.layout)) for worker in WORKERS}
+        self.agents = {worker: self._new_agent(worker) for worker in WORKERS}
         self.edges = [self._new_edge(name, view()) for name in ("edge-a", "edge-b")]
         for node in self.agents.values():
             self._connect_agent(node)
-            self.every(500 * MS, lambda node=node: self._renew(node))
+            self.every(lease_ms * MS // 3, lambda node=node: self._renew(node))
         for edge in self.edges:
             self._subscribe(edge)
             self.every(500 * MS, lambda edge=edge: self._watch(edge))
@@ -124,8 +129,9 @@ class World:
 
     def edit(self, worker: str, tiers: dict[int, int]) -> None:
         node = self.agents[worker]
-        held = node.agent.holdings
-        self._to_unit(node, node.agent.edit({k: t for k, t in tiers.items() if t or k in held}))
+        held = node.agent.tiers
+        node.report.on_edits(node.agent.edit({k: t for k, t in tiers.items() if t or k in held}))
+        self._drive(node)
 
     def edit_at_random(self, keys: int = 40) -> None:
         """One to six keys of one worker; key 0 of the first worker is never touched."""
@@ -135,7 +141,7 @@ class World:
     def restart_unit(self) -> None:
         self.unit = self._new_unit()
         for node in self.agents.values():
-            node.session = None
+            self._hang_up(node)
             self.at(self.random.randint(100, 900) * MS, lambda node=node: self._connect_agent(node))
         for edge in self.edges:
             edge.subscription = None
@@ -143,17 +149,14 @@ class World:
 
     def restart_agent(self, worker: str) -> None:
         node = self.agents[worker]
-        if node.session is not None:
-            self.unit.agent_disconnected(node.session)
-        node.agent.restart()
+        self._hang_up(node)
+        node.agent.epoch += 1
         self._connect_agent(node)
 
     def kill_worker(self, worker: str) -> None:
         node = self.agents[worker]
-        node.engine_up = False
-        if node.session is not None:
-            self.unit.agent_disconnected(node.session)
-        node.session = None
+        node.engine_up = node.agent.vouches = False
+        self._hang_up(node)
 
     def cut(self, edge: EdgeNode) -> None:
         """Partition: nothing reaches the edge, which notices by silence only."""
@@ -164,24 +167,51 @@ class World:
 
     def truth(self) -> dict[str, dict[int, int]]:
         """Tiers that live workers hold."""
-        return {w: node.agent.holdings if node.engine_up else {} for w, node in self.agents.items()}
+        return {w: node.agent.tiers if node.engine_up else {} for w, node in self.agents.items()}
 
     # --- agents <-> unit --------------------------------------------------------------------------
+
+    def _new_agent(self, worker: str) -> AgentNode:
+        agent = HeldKeys(worker)
+        return AgentNode(agent, UnitReport(agent, 0, self.layout, self.plan.plan_version))
+
+    def _hang_up(self, node: AgentNode) -> None:
+        if node.session is not None:
+            self.unit.agent_disconnected(node.session)
+        node.session = None
+        node.report.disconnected()
 
     def _connect_agent(self, node: AgentNode) -> None:
         if not node.engine_up:
             return
-        opened = self.unit.agent_connected(node.agent.hello(), self.now_us)
+        self._hang_up(node)
+        opened = self.unit.agent_connected(node.report.connect(), self.now_us)
         assert not isinstance(opened, Refusal), opened
         node.stream += 1
         node.session, welcome = opened
         self._to_agent(node, welcome)
 
+    def _drive(self, node: AgentNode) -> None:
+        """Send what there is, one message after the other at the speed of the link."""
+        if node.link_busy or node.session is None:
+            return
+        message = node.report.take()
+        if message is None:
+            return
+        self._to_unit(node, message)
+        keys = 1 if isinstance(message, Renewal) else len(message.keys)
+        node.link_busy = True
+        self.at(int(keys / self.faults.keys_per_s * S), lambda: self._link_is_free(node))
+
+    def _link_is_free(self, node: AgentNode) -> None:
+        node.link_busy = False
+        self._drive(node)
+
     def _to_unit(self, node: AgentNode, message: AgentToUnit) -> None:
         session, unit = node.session, self.unit
 
         def deliver() -> None:
-            if session is None or session is not node.session:
+            if session is None or session is not node.session or unit is not self.unit:
                 return
             for answer in unit.on_agent_message(session, message, self.now_us):
                 self._to_agent(node, answer)
@@ -196,17 +226,19 @@ class World:
         def deliver() -> None:
             if stream != node.stream:
                 return
-            wanted = isinstance(message, Welcome) and message.full_report_wanted
-            if wanted or isinstance(message, ReportRequest):
-                for chunk in node.agent.full_report(chunk=7):
-                    self._to_unit(node, chunk)
             assert not isinstance(message, Refusal), message
+            node.report.on_message(message)
+            self._drive(node)
 
         self.send(deliver)
 
     def _renew(self, node: AgentNode) -> None:
-        if node.engine_up:
-            self._to_unit(node, node.agent.renewal())
+        if not node.engine_up:
+            return
+        if not node.report.welcomed:
+            self._connect_agent(node)
+        node.report.renew()
+        self._drive(node)
 
     # --- unit <-> edges ---------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kvcompass.index import IndexView, ShardTables, index_shape
+from kvcompass.roles import unit_report
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason, ShardView
 from kvcompass.roles.maintenance_unit import ShardWriter, UnitBounds
 from tests.models.replication_fleet import WORKERS, S, replication_plan
@@ -104,6 +105,11 @@ def new_world(index: Index, seed: int, faults: Faults, **options: int) -> World:
         lease_ms=10_000,
         bounds=UnitBounds(chunk_bytes=200, log_groups=options.get("log_groups", 400)),
     )
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unit_report, "_CHUNK_KEYS", 7)
 
 
 @pytest.fixture(params=[Twins, Ludo])
@@ -211,13 +217,13 @@ def test_an_edge_serves_on_while_a_restarted_unit_is_empty_then_switches_at_once
     assert edge.follower.state(world.now_us) is FollowerState.EXACT
     before, first_epoch = index.answers(edge.view), edge.follower.unit_epoch
     silent = world.agents["a-0"]
-    silent.engine_up = False
+    silent.engine_up = silent.agent.vouches = False
     world.restart_unit()
     world.run(4 * S)
     assert not world.unit.settled, "one agent has not come back"
     assert edge.follower.state(world.now_us) is FollowerState.STALE
     assert index.answers(edge.view) == before
-    silent.engine_up = True
+    silent.engine_up = silent.agent.vouches = True
     world._connect_agent(silent)
     world.run(4 * S)
     assert edge.follower.unit_epoch != first_epoch
@@ -239,6 +245,32 @@ def test_a_partitioned_edge_that_missed_more_than_the_log_keeps_gets_a_snapshot(
     assert cut.follower.counters.snapshots == snapshots[0] + 1
     assert other.follower.counters.snapshots == snapshots[1]
     assert cut.follower.counters.resubscriptions[ResubscribeReason.SILENCE] >= 1
+    assert_converged(index, world)
+
+
+def test_a_report_that_takes_many_leases_reaches_every_view(index):
+    """Thirty-five keys, five chunks of seven, each most of a lease on the way."""
+    world = new_world(index, 7, Faults())
+    world.edit("a-0", dict.fromkeys(range(35), 1))
+    world.run(2 * S)
+    world.faults = Faults(keys_per_s=1.0)
+    world.restart_unit()
+    world.run(20 * S)
+    assert not world.unit.settled
+    world.run(50 * S)
+    assert world.unit.counters.leases_ended == 0
+    assert world.unit.counters.full_reports > 0
+    assert_converged(index, world)
+
+
+def test_a_worker_that_changes_faster_than_its_link_is_kept_alive_and_catches_up(index):
+    world = new_world(index, 8, Faults(keys_per_s=4.0))
+    for tier in range(200):
+        world.edit("a-0", dict.fromkeys(range(1, 20), 1 + tier % 2))
+        world.run(200 * MS)
+    assert world.unit.counters.leases_ended == 0
+    world.faults = Faults()
+    world.run(30 * S)
     assert_converged(index, world)
 
 
