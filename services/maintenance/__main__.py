@@ -11,17 +11,18 @@ from kvcompass.index import ShardTables, index_shape, warm
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
 from kvcompass.plan.model import Plan
-from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.maintenance_unit import MaintenanceUnit, UnitBounds
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.service import IndexService
 from services.maintenance.settings import MaintenanceSettings, unit_bounds
+from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import serve_grpc
 from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging, get_logger
 from services.runtime.ops import OpsServer
-from services.runtime.plain_text import transport_mode
+from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import SettingsError, load_settings, resolve_path
 from services.wire.rpc import register_index_maintenance
@@ -43,33 +44,37 @@ async def start(path: Path, lifecycle: Lifecycle) -> None:
     plan = load_plan(resolve_path(path, settings.plan))
     planned = _planned_unit(plan, settings.id)
     bounds = unit_bounds(settings)
-    seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed
-    warm()
-    unit = MaintenanceUnit(
-        plan,
-        planned.id,
-        epoch=new_epoch(),
-        layout=layout_fields(plan),
-        tables=ShardTables(index_shape(plan), planned.shard, random_seed=seed),
-        now_us=now_us(),
-        bounds=bounds,
-    )
+    listen = settings.listen or planned.address
+    check_plain_text(listen, settings.tls, insecure=settings.insecure)
+    unit: MaintenanceUnit | None = None
+    registry = CollectorRegistry()
+    ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)
+    await ops.start()
+    try:
+        if not await lifecycle.unless_stopped(in_daemon_thread(warm, "warm"), "warm"):
+            return
+        unit = _unit(plan, planned, settings, bounds)
+        registry.register(UnitCollector(unit))
+        await _serve(unit, listen, settings, lifecycle, ops)
+    finally:
+        await ops.stop()
+
+
+async def _serve(
+    unit: MaintenanceUnit, listen: str, settings: MaintenanceSettings, lifecycle: Lifecycle, ops: OpsServer
+) -> None:
     service = IndexService(
         unit,
         now_us,
         flush_s=settings.bounds.flush_ms / 1e3,
         hello_timeout_s=settings.bounds.hello_timeout_s,
     )
-    registry = CollectorRegistry()
-    registry.register(UnitCollector(unit))
-    ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)
     server, port = await serve_grpc(
         lambda server: register_index_maintenance(server, service),
-        settings.listen or planned.address,
+        listen,
         settings.tls,
         insecure=settings.insecure,
     )
-    await ops.start()
     lifecycle.background(service.tick(), "tick")
     get_logger("maintenance").info(
         "unit is up",
@@ -81,7 +86,21 @@ async def start(path: Path, lifecycle: Lifecycle) -> None:
     )
     await lifecycle.stopping.wait()
     await server.stop(settings.bounds.drain_s)
-    await ops.stop()
+
+
+def _unit(
+    plan: Plan, planned: PlannedUnit, settings: MaintenanceSettings, bounds: UnitBounds
+) -> MaintenanceUnit:
+    seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed
+    return MaintenanceUnit(
+        plan,
+        planned.id,
+        epoch=new_epoch(),
+        layout=layout_fields(plan),
+        tables=ShardTables(index_shape(plan), planned.shard, random_seed=seed),
+        now_us=now_us(),
+        bounds=bounds,
+    )
 
 
 def _planned_unit(plan: Plan, unit_id: str) -> PlannedUnit:

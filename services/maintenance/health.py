@@ -4,8 +4,13 @@ from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from services.runtime.ops import Health
 
 
-def unit_health(unit: MaintenanceUnit, stopping: bool) -> Health:
-    """Ready as soon as it listens: agents must reach a refilling unit, or it would never be refilled."""
+def unit_health(unit: MaintenanceUnit | None, stopping: bool) -> Health:
+    """Ready as soon as it listens: agents must reach a refilling unit, or it would never be refilled.
+
+    `unit` is None as long as its kernels are being compiled.
+    """
+    if unit is None:
+        return Health(ready=False, state="compiling", reasons=["kernels are being compiled"])
     if stopping:
         state, reasons = "draining", ["the unit is stopping"]
     elif not unit.settled:

@@ -47,6 +47,19 @@ class Lifecycle:
         """Asks the service to end; safe to call more than once."""
         self.stopping.set()
 
+    async def unless_stopped(self, work: Coroutine[Any, Any, None], name: str) -> bool:
+        """Runs `work` to its end; returns whether it got there before a stop, which leaves it to `close`.
+
+        A failure of `work` is a stop too, and raised by `close`.
+        """
+        task = self.background(work, name)
+        stop = asyncio.create_task(self.stopping.wait(), name=f"stop of {name}")
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+        return task.done() and not task.cancelled() and task.exception() is None
+
     async def close(self) -> None:
         """Cancels what still runs and waits for it. Raises the first background failure."""
         tasks = list(self._tasks)

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kvcompass.plan.dump import dump_plan
 from kvcompass.plan.layout import layout_fields
+from services.maintenance import __main__ as maintenance
 from services.maintenance.__main__ import start
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.settings import MaintenanceSettings, unit_bounds
@@ -49,7 +51,8 @@ async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_pat
             while True:
                 try:
                     refilling = await ready()
-                    break
+                    if refilling["state"] != "compiling":
+                        break
                 except httpx.TransportError:
                     assert not serving.done(), serving
                     await asyncio.sleep(0.05)
@@ -75,6 +78,39 @@ async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_pat
     async with asyncio.timeout(10):
         await serving
         await lifecycle.close()
+
+
+@pytest.mark.parametrize("ending", ["stopped", "failed"])
+async def test_a_unit_answers_and_can_be_stopped_while_it_compiles(tmp_path, monkeypatch, ending):
+    compiling, let_go = threading.Event(), threading.Event()
+
+    def warm() -> None:
+        compiling.set()
+        let_go.wait(60)
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(maintenance, "warm", warm)
+    ops = free_address()
+    path = write(tmp_path, f'plan = "plan.toml"\nid = "unit-0"\nops_address = "{ops}"\n')
+    lifecycle = Lifecycle()
+    try:
+        async with asyncio.timeout(20), httpx.AsyncClient(base_url=f"http://{ops}") as operator:
+            serving = asyncio.create_task(start(path, lifecycle))
+            while not compiling.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            health = await operator.get("/ready")
+            assert (health.status_code, health.json()["state"]) == (503, "compiling")
+            if ending == "stopped":
+                lifecycle.stop()
+                await serving
+                await lifecycle.close()
+            else:
+                let_go.set()
+                await serving
+                with pytest.raises(RuntimeError, match="no compiler"):
+                    await lifecycle.close()
+    finally:
+        let_go.set()
 
 
 async def test_every_counter_of_the_unit_is_a_metric():
@@ -111,6 +147,5 @@ async def test_a_unit_that_is_not_in_the_plan_is_refused(tmp_path):
 
 async def test_a_unit_does_not_serve_the_world_in_plain_text_unasked(tmp_path):
     path = write(tmp_path, 'plan = "plan.toml"\nid = "unit-0"\nlisten = "0.0.0.0:0"\n')
-    compile_kernels()
     with pytest.raises(SettingsError, match="insecure = true"):
         await start(path, Lifecycle())
