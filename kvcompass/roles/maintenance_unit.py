@@ -2,12 +2,11 @@
 
 The unit is the only writer of its shard. Each worker is the source of truth for its own fields, so a unit
 that starts empty is refilled by agents; until it is, it gives out no snapshot: its emptiness would be false.
-Sequences number patch groups; subscribers are cursors into one bounded log (`PatchLog`).
+Here is the agents' side: streams, leases, reports. The edges' side is `SubscriberDesk`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,123 +21,24 @@ from kvcompass.roles.messages import (
     AgentToUnit,
     Edits,
     FullReport,
-    PatchGroups,
     Refusal,
     Renewal,
     ReportRequest,
-    SnapshotChunk,
     SubscribeRequest,
     UnitToAgent,
     UnitToEdge,
-    Watermark,
     Welcome,
 )
-from kvcompass.roles.patch_log import PatchLog
-from kvcompass.roles.subscription import Snapshot, Subscription
+from kvcompass.roles.shard_writer import ShardWriter
+from kvcompass.roles.subscriber_desk import SubscriberDesk
+from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource, edits_between
 
 EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
 WORK_SLICES: Final = 8
 """Slices edited in one call: a few milliseconds, whatever the size of a report."""
-
-
-class EncodedPatches(Protocol):
-    """Patch groups that take a view from before an edit to after it."""
-
-    @property
-    def payload(self) -> bytes:
-        """Packed groups, `kvcompass.index.patches`."""
-        ...
-
-    @property
-    def groups(self) -> int:
-        """How many; 0 when nothing changed."""
-        ...
-
-    @property
-    def rebuilt(self) -> bool:
-        """The table was rebuilt: no patch can express it, views need a snapshot."""
-        ...
-
-
-class ShardWriter(Protocol):
-    """The tables of one shard (`kvcompass.index.ShardTables`)."""
-
-    @property
-    def entries(self) -> int:
-        """Keys held by any worker."""
-        ...
-
-    def edit(
-        self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
-    ) -> EncodedPatches:
-        """Sets one worker's tier at each key, in order; tier 0 removes. Idempotent."""
-        ...
-
-    def clear_worker(self, table: int, slot: int) -> EncodedPatches:
-        """Removes every field of one worker."""
-        ...
-
-    def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Distinct keys and tiers of one worker, in any order."""
-        ...
-
-    def snapshot(self) -> bytes:
-        """The whole shard as a view needs it."""
-        ...
-
-    def digest(self) -> int:
-        """Equal to the digest of a view that has applied everything."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class UnitBounds:
-    """Limits and periods of a unit."""
-
-    log_groups: int = 65_536
-    """Patch groups kept for subscribers that are behind; one further behind gets a snapshot."""
-    log_bytes: int = 16 << 20
-    message_groups: int = 256
-    """Patch groups sent in one message; one log entry may exceed it."""
-    chunk_bytes: int = 1 << 20
-    """Payload of a snapshot chunk."""
-    report_keys: int = 16_000_000
-    """Keys of one full report, and of the edits that come between its chunks."""
-    subscriptions: int = 1_024
-    watermark_period_us: int = 1_000_000
-    """Watermarks go out at this period, when idle too; a follower that hears nothing for longer is stale."""
-    compare_period_us: int = 5_000_000
-    """Between two comparisons of a worker's holdings with the table, while it keeps changing."""
-    request_period_us: int = 1_000_000
-    """Between two requests for a report that does not come."""
-    settle_leases: int = 2
-    """Leases after the start that the unit waits, at most, for workers that are not connected."""
-    settle_reports_leases: int = 20
-    """Leases after the start that it waits, at most, for the reports of workers that are."""
-
-
-@dataclass(slots=True)
-class UnitCounters:
-    """What happened, ever. Each field is a metric."""
-
-    edited_keys: int = 0
-    old_messages: int = 0
-    """Reports and edits at or below the applied sequence: ignored."""
-    ignored_edits: int = 0
-    """Edits of a worker that is out of step, whose report is awaited."""
-    holes: int = 0
-    digest_mismatches: int = 0
-    """A worker's holdings differed from the table at an equal sequence."""
-    report_requests: int = 0
-    full_reports: int = 0
-    leases_ended: int = 0
-    rebuilds: int = 0
-    refusals: int = 0
-    snapshots: int = 0
-    overflows: int = 0
-    """Subscribers that fell off the log and were sent a snapshot."""
 
 
 class MaintenanceUnit:
@@ -168,18 +68,23 @@ class MaintenanceUnit:
         self._tables = tables
         self._lease_us = plan.routing.lease_ms * 1_000
         self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
-        self._log = PatchLog(groups_max=self.bounds.log_groups, bytes_max=self.bounds.log_bytes)
-        self._subscriptions: list[Subscription] = []
+        self._desk = SubscriberDesk(
+            tables,
+            epoch=epoch,
+            layout=layout,
+            plan_version=plan.plan_version,
+            bounds=self.bounds,
+            counters=self.counters,
+        )
         self._started_us = now_us
         self._settled = False
-        self._snapshot: Snapshot | None = None
 
     # --- what it is now ---------------------------------------------------------------------------
 
     @property
     def sequence(self) -> int:
         """Number of the newest patch group."""
-        return self._log.sequence
+        return self._desk.sequence
 
     @property
     def entries(self) -> int:
@@ -201,10 +106,7 @@ class MaintenanceUnit:
 
     def subscriber_lags(self) -> dict[str, int]:
         """Patch groups that each subscriber has not acknowledged."""
-        return {
-            subscription.subscriber: self.sequence - min(subscription.acknowledged, self.sequence)
-            for subscription in self._subscriptions
-        }
+        return self._desk.lags()
 
     def holdings(self, worker_id: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Keys and tiers that the table has for a worker. Scans the worker's table."""
@@ -309,65 +211,30 @@ class MaintenanceUnit:
                 source.report = None
                 source.report_requested_us = None
                 source.backlog.clear()
-                self._log_patches(self._tables.clear_worker(source.worker.table, source.worker.slot))
+                self._desk.tables_changed(self._tables.clear_worker(source.worker.table, source.worker.slot))
                 self.counters.leases_ended += 1
         self._settle(now_us)
 
     # --- subscribers ------------------------------------------------------------------------------
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
-        """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
-        refusal = check_handshake(request.handshake, self._layout, self._plan.plan_version)
-        if refusal is None and len(self._subscriptions) >= self.bounds.subscriptions:
-            refusal = Refusal("subscriptions", f"this unit serves at most {self.bounds.subscriptions}")
-        if refusal is not None:
-            self.counters.refusals += 1
-            return refusal
-        replay = (
-            request.unit_epoch == self.epoch
-            and self._log.floor <= request.applied_sequence <= self._log.sequence
-        )
-        subscription = Subscription(
-            request.handshake.component_id,
-            cursor=request.applied_sequence if replay else None,
-            watermark_due_us=now_us,
-            acknowledged=request.applied_sequence if replay else 0,
-        )
-        self._subscriptions.append(subscription)
-        return subscription
+        """Opens a Subscribe stream."""
+        return self._desk.subscribe(request, now_us)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
-        self._subscriptions.remove(subscription)
+        self._desk.unsubscribe(subscription)
 
     def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
         """The subscriber's view is exact up to a sequence."""
-        subscription.acknowledged = max(subscription.acknowledged, acknowledgement.sequence)
+        self._desk.acknowledged(subscription, acknowledgement)
 
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         """The next messages for a subscriber, a few at a time; empty when it has all there is.
 
-        An empty unit that has not settled gives nothing: the subscriber goes on serving what it has.
+        A unit that has not settled gives nothing: the subscriber goes on serving what it has.
         """
-        if not self._settled:
-            return []
-        if subscription.snapshot is None and (
-            subscription.cursor is None or subscription.cursor < self._log.floor
-        ):
-            self._begin_snapshot(subscription)
-        if subscription.snapshot is not None:
-            return [self._next_chunk(subscription, subscription.snapshot)]
-        assert subscription.cursor is not None
-        messages: list[UnitToEdge] = []
-        groups = self._log.after(subscription.cursor, self.bounds.message_groups)
-        if groups is not None:
-            messages.append(PatchGroups(self.epoch, groups.first, groups.count, groups.payload))
-            subscription.cursor = groups.last
-        if subscription.cursor == self._log.sequence and now_us >= subscription.watermark_due_us:
-            messages.append(Watermark(self.epoch, self._log.sequence, self._tables.digest()))
-            subscription.watermark_due_us = now_us + self.bounds.watermark_period_us
-        subscription.served = subscription.served or bool(messages)
-        return messages
+        return self._desk.take(subscription, now_us) if self._settled else []
 
     # --- inside: agents ---------------------------------------------------------------------------
 
@@ -499,7 +366,7 @@ class MaintenanceUnit:
             or (leases >= self.bounds.settle_leases and all(source.session is None for source in awaited))
         )
 
-    # --- inside: the table and its log ------------------------------------------------------------
+    # --- inside: the table ------------------------------------------------------------
 
     def _edit(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
         for start in range(0, keys.size, EDIT_SLICE):
@@ -512,37 +379,8 @@ class MaintenanceUnit:
         table, slot = source.worker.table, source.worker.slot
         for _ in range(min(WORK_SLICES, len(source.backlog))):
             keys, tiers = source.backlog.popleft()
-            self._log_patches(self._tables.edit(keys, table, slot, tiers))
+            self._desk.tables_changed(self._tables.edit(keys, table, slot, tiers))
             self.counters.edited_keys += keys.size
-
-    def _log_patches(self, patches: EncodedPatches) -> None:
-        self._snapshot = None
-        if patches.rebuilt:
-            self._log.restart()
-            self.counters.rebuilds += 1
-        elif patches.groups:
-            self._log.append(patches.payload, patches.groups)
-
-    def _begin_snapshot(self, subscription: Subscription) -> None:
-        if self._snapshot is None:
-            self._snapshot = Snapshot(self._log.sequence, self._tables.digest(), self._tables.snapshot())
-        if subscription.served and (subscription.cursor or 0) >= self._log.restarted_at:
-            self.counters.overflows += 1
-        self.counters.snapshots += 1
-        subscription.snapshot = self._snapshot
-        subscription.next_chunk = 0
-
-    def _next_chunk(self, subscription: Subscription, snapshot: Snapshot) -> SnapshotChunk:
-        size = self.bounds.chunk_bytes
-        chunks = max(1, -(-len(snapshot.payload) // size))
-        chunk = subscription.next_chunk
-        payload = snapshot.payload[chunk * size : (chunk + 1) * size]
-        subscription.next_chunk += 1
-        subscription.served = True
-        if subscription.next_chunk == chunks:
-            subscription.cursor = snapshot.sequence
-            subscription.snapshot = None
-        return SnapshotChunk(self.epoch, snapshot.sequence, snapshot.digest, chunk, chunks, payload)
 
 
 def _went_back(source: WorkerSource, sequence: int) -> Refusal:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kvcompass.roles.maintenance_unit import UnitBounds
+from kvcompass.roles.unit_bounds import UnitBounds
 from services.runtime.settings import CommonSettings, SettingsError
 
 

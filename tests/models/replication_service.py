@@ -14,7 +14,7 @@ from kvcompass.index import IndexView, ShardTables, index_shape, warm
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, IndexFollower
-from kvcompass.roles.maintenance_unit import MaintenanceUnit, UnitBounds
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -26,6 +26,7 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     Welcome,
 )
+from kvcompass.roles.unit_bounds import UnitBounds
 from services.edge.index_feed import follow
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us

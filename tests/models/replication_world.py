@@ -15,7 +15,7 @@ import numpy as np
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.index_follower import IndexFollower, ResubscribeReason, ShardView
-from kvcompass.roles.maintenance_unit import MaintenanceUnit, ShardWriter, UnitBounds
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     AgentToUnit,
@@ -25,7 +25,9 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     UnitToEdge,
 )
+from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_fleet import WORKERS, S, replication_plan

@@ -8,7 +8,8 @@ import pytest
 from kvcompass.index import IndexView, ShardTables, index_shape
 from kvcompass.roles import unit_report
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason, ShardView
-from kvcompass.roles.maintenance_unit import ShardWriter, UnitBounds
+from kvcompass.roles.shard_writer import ShardWriter
+from kvcompass.roles.unit_bounds import UnitBounds
 from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_table import DictTables, DictView
 from tests.models.replication_world import MS, EdgeNode, Faults, World

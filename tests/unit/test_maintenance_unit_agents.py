@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit, UnitBounds
+from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit
 from kvcompass.roles.messages import (
     Acknowledgement,
     AgentToUnit,
@@ -16,6 +16,7 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     Welcome,
 )
+from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.worker_source import AgentSession, edits_between
 from tests.models.replication_agent import TwinAgent, edits_of
 from tests.models.replication_fleet import WORKERS, S, replication_plan

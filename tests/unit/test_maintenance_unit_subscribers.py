@@ -1,7 +1,7 @@
 """A subscriber gets a snapshot or the missed suffix, then every patch group once, in order, within bounds."""
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.maintenance_unit import MaintenanceUnit, UnitBounds
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -14,6 +14,7 @@ from kvcompass.roles.messages import (
     Watermark,
 )
 from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.unit_bounds import UnitBounds
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_table import DictTables, DictView

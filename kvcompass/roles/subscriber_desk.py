@@ -1,0 +1,138 @@
+"""The edges' side of a maintenance unit: whoever follows the shard, and what each is still to be sent.
+
+Sequences number patch groups. Subscribers are cursors into one bounded log; one that has fallen off it, or
+begins, is sent a snapshot, which all that need one share.
+"""
+
+from collections.abc import Mapping
+
+from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    PatchGroups,
+    Refusal,
+    SnapshotChunk,
+    SubscribeRequest,
+    UnitToEdge,
+    Watermark,
+)
+from kvcompass.roles.patch_log import PatchLog
+from kvcompass.roles.shard_writer import EncodedPatches, ShardWriter
+from kvcompass.roles.subscription import Snapshot, Subscription
+from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
+
+
+class SubscriberDesk:
+    """State machine of all Subscribe streams of a unit. Reads the tables, never edits them."""
+
+    def __init__(
+        self,
+        tables: ShardWriter,
+        *,
+        epoch: int,
+        layout: Mapping[str, str],
+        plan_version: int,
+        bounds: UnitBounds,
+        counters: UnitCounters,
+    ) -> None:
+        """`epoch`, `layout` and `plan_version` are the unit's; `counters` is counted into."""
+        self._tables = tables
+        self._epoch = epoch
+        self._layout = layout
+        self._plan_version = plan_version
+        self._bounds = bounds
+        self._counters = counters
+        self._log = PatchLog(groups_max=bounds.log_groups, bytes_max=bounds.log_bytes)
+        self._subscriptions: list[Subscription] = []
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def sequence(self) -> int:
+        """Number of the newest patch group."""
+        return self._log.sequence
+
+    def lags(self) -> dict[str, int]:
+        """Patch groups that each subscriber has not acknowledged."""
+        return {
+            subscription.subscriber: self.sequence - min(subscription.acknowledged, self.sequence)
+            for subscription in self._subscriptions
+        }
+
+    def tables_changed(self, patches: EncodedPatches) -> None:
+        """What the last edit did to the tables: from here on it is sent."""
+        self._snapshot = None
+        if patches.rebuilt:
+            self._log.restart()
+            self._counters.rebuilds += 1
+        elif patches.groups:
+            self._log.append(patches.payload, patches.groups)
+
+    def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
+        """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
+        refusal = check_handshake(request.handshake, self._layout, self._plan_version)
+        if refusal is None and len(self._subscriptions) >= self._bounds.subscriptions:
+            refusal = Refusal("subscriptions", f"this unit serves at most {self._bounds.subscriptions}")
+        if refusal is not None:
+            self._counters.refusals += 1
+            return refusal
+        replay = (
+            request.unit_epoch == self._epoch
+            and self._log.floor <= request.applied_sequence <= self._log.sequence
+        )
+        subscription = Subscription(
+            request.handshake.component_id,
+            cursor=request.applied_sequence if replay else None,
+            watermark_due_us=now_us,
+            acknowledged=request.applied_sequence if replay else 0,
+        )
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The stream has ended."""
+        self._subscriptions.remove(subscription)
+
+    def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
+        """The subscriber's view is exact up to a sequence."""
+        subscription.acknowledged = max(subscription.acknowledged, acknowledgement.sequence)
+
+    def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
+        """The next messages for a subscriber, a few at a time; empty when it has all there is."""
+        if subscription.snapshot is None and (
+            subscription.cursor is None or subscription.cursor < self._log.floor
+        ):
+            self._begin_snapshot(subscription)
+        if subscription.snapshot is not None:
+            return [self._next_chunk(subscription, subscription.snapshot)]
+        assert subscription.cursor is not None
+        messages: list[UnitToEdge] = []
+        groups = self._log.after(subscription.cursor, self._bounds.message_groups)
+        if groups is not None:
+            messages.append(PatchGroups(self._epoch, groups.first, groups.count, groups.payload))
+            subscription.cursor = groups.last
+        if subscription.cursor == self._log.sequence and now_us >= subscription.watermark_due_us:
+            messages.append(Watermark(self._epoch, self._log.sequence, self._tables.digest()))
+            subscription.watermark_due_us = now_us + self._bounds.watermark_period_us
+        subscription.served = subscription.served or bool(messages)
+        return messages
+
+    def _begin_snapshot(self, subscription: Subscription) -> None:
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._log.sequence, self._tables.digest(), self._tables.snapshot())
+        if subscription.served and (subscription.cursor or 0) >= self._log.restarted_at:
+            self._counters.overflows += 1
+        self._counters.snapshots += 1
+        subscription.snapshot = self._snapshot
+        subscription.next_chunk = 0
+
+    def _next_chunk(self, subscription: Subscription, snapshot: Snapshot) -> SnapshotChunk:
+        size = self._bounds.chunk_bytes
+        chunks = max(1, -(-len(snapshot.payload) // size))
+        chunk = subscription.next_chunk
+        payload = snapshot.payload[chunk * size : (chunk + 1) * size]
+        subscription.next_chunk += 1
+        subscription.served = True
+        if subscription.next_chunk == chunks:
+            subscription.cursor = snapshot.sequence
+            subscription.snapshot = None
+        return SnapshotChunk(self._epoch, snapshot.sequence, snapshot.digest, chunk, chunks, payload)
