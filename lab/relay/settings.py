@@ -2,6 +2,8 @@
 
 import msgspec
 
+from services.runtime.logs import LogLevel
+
 
 class WireSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One direction of a region pair."""
@@ -32,4 +34,4 @@ class RelaySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wires: list[WireSettings]
     links: list[LinkSettings]
     random_seed: int = 0
-    log_level: str = "info"
+    log_level: LogLevel = "info"

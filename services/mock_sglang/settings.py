@@ -4,6 +4,7 @@ import msgspec
 
 from kvcompass.engine_model import EngineConfig, EngineTiming
 from services.prompt.encoder import BUILTIN_CHAT_TEMPLATE, BUILTIN_TOKENIZER
+from services.runtime.logs import LogLevel
 from services.runtime.settings import SettingsError
 
 
@@ -48,7 +49,7 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     event_topic: str = "kv-events"
     event_ring_batches: int = 10_000
     """Batches kept for replay, as in SGLang."""
-    log_level: str = "info"
+    log_level: LogLevel = "info"
     timing: TimingSettings = TimingSettings()
 
     def __post_init__(self) -> None:

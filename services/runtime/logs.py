@@ -2,15 +2,18 @@
 
 import logging
 import sys
+from typing import Final, Literal
 
 import structlog
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+_NUMBERS: Final[dict[LogLevel, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure_logging(role: str, instance: str, level: str = "info") -> None:
+def configure_logging(role: str, instance: str, level: LogLevel = "info") -> None:
     """Sets up the process's logs; `role` and `instance` are on every line."""
-    number = LEVELS.get(level, 20)
+    number = _NUMBERS[level]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, format="%(name)s: %(message)s")
     structlog.configure(
         processors=[

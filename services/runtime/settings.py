@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kvcompass.errors import KVCompassError
+from services.runtime.logs import LogLevel
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -31,7 +32,7 @@ class CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Path of the fleet's plan, relative to the settings file."""
     ops_address: str = "127.0.0.1:0"
     """host:port of /health, /ready and /metrics. Loopback unless told; port 0 picks a free one."""
-    log_level: str = "info"
+    log_level: LogLevel = "info"
     connect_via: dict[str, str] = {}
     """Plan address (host:port) -> address to dial instead: a relay, an egress proxy."""
     tls: TlsSettings | None = None

@@ -33,6 +33,7 @@ class Example(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=T
         ('plan = "p"\nid = "a"\nprot = 3', "settings", "unknown field `prot`"),
         ('id = "a"', "settings", "missing required field `plan`"),
         ('plan = "p"\nid = "a"\n[tls]\ncert = "c"', "tls", "missing required field `key`"),
+        ('plan = "p"\nid = "a"\nlog_level = "verbose"', "log_level", "Invalid enum value 'verbose'"),
         ("plan = ", "settings", "is not TOML"),
     ],
 )
