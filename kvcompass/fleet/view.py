@@ -65,6 +65,7 @@ class FleetView:
             group: np.array([w.sharing_group == group for w in workers])
             for group in {w.sharing_group for w in workers}
         }
+        self.local_in_group = {group: members & self.is_local for group, members in self.in_group.items()}
         self.wan_ms: NDArray[np.float64] = np.array([plan.wan_ms[origin][r] for r in regions])
         """float64[W], one way."""
         self.prefill_ms_per_token: NDArray[np.float64] = np.array([w.prefill_ms_per_token for w in workers])

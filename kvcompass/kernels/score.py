@@ -71,7 +71,7 @@ def least_joint_score(
     VRAM. The capacity price is that of the shortest queue among the candidates (there is at least one).
     Returns (worker, holder, longest, local_best, price): the candidate of least total, among ties (within
     tie_ms) the first at or after `turn`, wrapping; the least-total candidate of those credited with the
-    longest match; that match; the longest indexed match among candidates flagged local.
+    longest match; that match; the longest indexed match among workers flagged local, candidates or not.
     """
     workers = wan_ms.size
     least_queue = np.inf
@@ -81,8 +81,8 @@ def least_joint_score(
         if candidate[w]:
             least_queue = min(least_queue, queue_ms[w])
             longest = max(longest, max(match_tokens[w], expected_tokens[w]))
-            if local[w]:
-                local_best = max(local_best, match_tokens[w])
+        if local[w]:
+            local_best = max(local_best, match_tokens[w])
     price = capacity_price(least_queue, queue_scale_ms, price_max)
 
     least = np.inf

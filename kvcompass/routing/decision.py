@@ -89,7 +89,7 @@ class Decision:
     reason: Reason
     policy: str
     local_best_match: int
-    """Longest indexed match among the candidates of the origin region, tokens."""
+    """Longest indexed match in the origin region, tokens; of candidates and others of the group alike."""
     blind: bool
     """Taken although the index could not be read in full or in time."""
     prompt_tokens: int

@@ -34,7 +34,7 @@ class JointScorePolicy:
             request.expected_tokens,
             request.matches.tier,
             candidates.mask,
-            fleet.is_local,
+            fleet.local_in_group[request.sharing_group],
             request.prompt_tokens,
             self._rotation.turn,
         )

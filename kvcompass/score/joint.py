@@ -34,7 +34,7 @@ class Weighed:
     longest: int
     """The longest match a candidate is credited with, tokens."""
     local_best: int
-    """The longest indexed match among the candidates of the origin region, tokens."""
+    """The longest indexed match among the workers flagged local, tokens."""
     capacity_price: float
     """lambda."""
     effective_match: NDArray[np.float64]
@@ -77,7 +77,7 @@ class JointScore:
             expected_tokens: int32[W], expected matches; a worker is credited with the longer of the two.
             tier: uint8[W], of the indexed matches.
             candidate: bool[W], at least one set.
-            local: bool[W], workers of the origin region.
+            local: bool[W], workers of the origin region that serve the request's group, candidates or not.
             prompt_tokens: L.
             turn: a worker's index; decides among equals.
         """

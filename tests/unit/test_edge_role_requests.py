@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from kvcompass.fleet.in_flight import InFlight
+from kvcompass.fleet.load import WorkerState
 from kvcompass.fleet.view import Standing
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.messages import AgentLoad
@@ -84,6 +85,35 @@ def test_a_remote_claim_no_longer_than_the_local_best_is_no_hit() -> None:
     outcome = edge.role.finished("r", 3840, edge.now_us)
     assert outcome is not None
     assert not outcome.cross_region_hit
+
+
+@pytest.mark.parametrize("out", ["unknown", "suspected", "draining", "excluded"])
+def test_a_local_holder_that_cannot_be_asked_is_not_beaten(out: str) -> None:
+    """The request goes away because of its standing: the far cache is no better than the one here."""
+    edge = Edge()
+    edge.lookup.answer = matched(6, {0: (3840, Tier.VRAM), EU_0: (3840, Tier.VRAM)})
+    match out:
+        case "unknown":
+            edge.now_us += edge.plan.routing.lease_ms * MS
+            edge.role.fleet.report(EU_0, load("eu-0"), edge.now_us)
+            edge.now_us += 1
+        case "suspected":
+            edge.role.fleet.suspect(0, edge.now_us + SECOND)
+        case "draining":
+            edge.role.fleet.report(0, load("us-0", state=WorkerState.DRAINING), edge.now_us)
+    decision = edge.decide(exclude=frozenset({0} if out == "excluded" else ()))
+    assert (decision.worker, decision.local_best_match) == (EU_0, 3840)
+    edge.role.started("r", decision, edge.now_us)
+    outcome = edge.role.finished("r", 3840, edge.now_us)
+    assert outcome is not None
+    assert not outcome.cross_region_hit
+
+
+def test_the_local_best_is_that_of_the_group() -> None:
+    edge = Edge(groups=("default", "other"))
+    edge.lookup.answer = matched(6, {1: (3840, Tier.VRAM), EU_0: (3840, Tier.VRAM)})
+    assert edge.plan.workers[1].sharing_group == "other"
+    assert edge.decide().local_best_match == 0
 
 
 def test_ends_are_final_and_idempotent() -> None:
