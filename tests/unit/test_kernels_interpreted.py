@@ -1,4 +1,4 @@
-"""The laws of the index hold for the same kernels as plain Python with every index checked."""
+"""The laws of index and score hold for the same kernels as plain Python with every index checked."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from kvcompass.kernels import jit
 from kvcompass.kernels.checked import checked
 
 ROOT = Path(__file__).parents[2]
-LAWS = ("test_index_laws.py", "test_index_match.py", "test_index_malformed.py")
+LAWS = ("test_index_laws.py", "test_index_match.py", "test_index_malformed.py", "test_score_joint.py")
 
 
 @pytest.mark.timeout(320)

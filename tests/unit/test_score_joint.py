@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.kernels import score as kernels
 from kvcompass.plan.model import RoutingRule
 from kvcompass.score import JointScore, ScoreInputs, Weighed
-from kvcompass.score import joint as joint_module
 from kvcompass.tier import Tier
 from tests.models.score_naive import NaiveWorker, naive_price, naive_score
 
@@ -52,40 +50,26 @@ def weigh(workers: list[NaiveWorker], turn: int = 0) -> Weighed:
     )
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
-def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both forms of the kernel; interpreted, an index past the end raises."""
-    if request.param == "interpreted":
-        for name in ("capacity_price", "effective_match", "recompute_ms", "reload_ms", "least_joint_score"):
-            compiled = getattr(kernels, name)
-            monkeypatch.setattr(kernels, name, getattr(compiled, "py_func", compiled))
-        monkeypatch.setattr(joint_module, "least_joint_score", kernels.least_joint_score)
+@settings(max_examples=200, deadline=None)
+@given(fleets, st.integers(0, 15))
+def test_every_term_and_choice_equals_the_naive_twin(workers: list[NaiveWorker], turn: int) -> None:
+    weighed = weigh(workers, turn)
+    price = naive_price(workers, RULE.queue_scale_ms, RULE.capacity_price_max)
+    scores = [naive_score(w, price, L) for w in workers]
+    assert weighed.capacity_price == pytest.approx(price)
+    assert weighed.total_ms.tolist() == pytest.approx(scores)
 
-
-@pytest.mark.usefixtures("mode")
-def test_every_term_and_choice_equals_the_naive_twin() -> None:
-    @settings(max_examples=150, deadline=None)
-    @given(fleets, st.integers(0, 15))
-    def check(workers: list[NaiveWorker], turn: int) -> None:
-        weighed = weigh(workers, turn)
-        price = naive_price(workers, RULE.queue_scale_ms, RULE.capacity_price_max)
-        scores = [naive_score(w, price, L) for w in workers]
-        assert weighed.capacity_price == pytest.approx(price)
-        assert weighed.total_ms.tolist() == pytest.approx(scores)
-
-        candidates = [i for i, w in enumerate(workers) if w.is_candidate]
-        least = min(scores[i] for i in candidates)
-        assert workers[weighed.worker].is_candidate
-        assert scores[weighed.worker] == pytest.approx(least, abs=2e-6)
-        assert weighed.longest == max(workers[i].credited for i in candidates)
-        assert workers[weighed.holder].credited == weighed.longest
-        assert workers[weighed.holder].is_candidate
-        holders = [scores[i] for i in candidates if workers[i].credited == weighed.longest]
-        assert scores[weighed.holder] == pytest.approx(min(holders))
-        local = [workers[i].match for i in candidates if workers[i].is_local]
-        assert weighed.local_best == max(local, default=0)
-
-    check()
+    candidates = [i for i, w in enumerate(workers) if w.is_candidate]
+    least = min(scores[i] for i in candidates)
+    assert workers[weighed.worker].is_candidate
+    assert scores[weighed.worker] == pytest.approx(least, abs=2e-6)
+    assert weighed.longest == max(workers[i].credited for i in candidates)
+    assert workers[weighed.holder].credited == weighed.longest
+    assert workers[weighed.holder].is_candidate
+    holders = [scores[i] for i in candidates if workers[i].credited == weighed.longest]
+    assert scores[weighed.holder] == pytest.approx(min(holders))
+    local = [w.match for w in workers if w.is_local]
+    assert weighed.local_best == max(local, default=0)
 
 
 @settings(max_examples=200, deadline=None)
