@@ -38,7 +38,7 @@ class ShardTables:
         self._scratch = new_scratch()
         self._out = np.zeros(_OUT_WORDS, np.uint32)
         size = table_size(shape.expected_entries)
-        self._tables = [_new_table(size, table, self._salt()) for table in range(shape.tables)]
+        self._tables = [new_table(size, table, self._salt()) for table in range(shape.tables)]
 
     @property
     def entries(self) -> int:
@@ -131,7 +131,7 @@ class ShardTables:
         for _ in range(_BUILDS):
             if grow:
                 size = table_size(2 * size.slots)
-            new = _new_table(size, table, self._salt())
+            new = new_table(size, table, self._salt())
             self.rebuilds += 1
             if load_keys(*new, *self._scratch, keys, values) == keys.size:
                 self._tables[table] = new
@@ -156,7 +156,8 @@ class ShardTables:
             )
 
 
-def _new_table(size: TableSize, table: int, salt: int) -> Table:
+def new_table(size: TableSize, table: int, salt: int) -> Table:
+    """An empty table."""
     image = new_image(size, table, salt)
     counts = np.zeros(COUNTS, np.int64)
     counts[FREE] = size.slots

@@ -9,7 +9,6 @@ from kvcompass.kernels.forest import (
     RIGHT,
     flip_is_legal,
     flip_side,
-    is_pinned,
     walk_sides,
 )
 from kvcompass.kernels.hashing import (
@@ -162,9 +161,10 @@ def find_path(table: Table, scratch: Scratch, named: Int, other: Int) -> Int:
                 search[queued, 1] = at
                 search[queued, 2] = slot
                 search[queued, 3] = depth + 1
-                if free_slot(table, target) >= 0 and _moves_are_legal(table, scratch, queued):
+                if free_slot(table, target) < 0:
+                    queued += 1
+                elif _moves_are_legal(table, scratch, queued):
                     return queued
-                queued += 1
         at += 1
     return -1
 
@@ -180,14 +180,12 @@ def _on_path(scratch: Scratch, at: Int, bucket: Int) -> bool:
 
 @kernel
 def _moves_are_legal(table: Table, scratch: Scratch, at: Int) -> bool:
-    """Whether no key on the path is pinned and every flip keeps the pins. Free while nothing is pinned."""
+    """Whether no key on the path is pinned (its ends are joined) and every flip keeps the pins."""
     if table.counts[PINNED] == 0:
         return True
     while scratch.search[at, 1] >= 0:
         source = scratch.search[scratch.search[at, 1], 0]
         edge = np.int64(table.slot_entry[4 * source + scratch.search[at, 2]]) - 1
-        if is_pinned(table, edge):
-            return False
         side, count = _walk_edge(table, scratch, edge)
         if side > RIGHT or not flip_is_legal(table, scratch, side, count):
             return False

@@ -159,15 +159,6 @@ def pin_edge(table: Table, edge: Int) -> None:
 
 
 @kernel
-def is_pinned(table: Table, edge: Int) -> bool:
-    """Whether an edge is pinned; a scan of the short list."""
-    for i in range(table.counts[PINNED]):  # noqa: SIM110
-        if np.int64(table.pins[i]) == edge:
-            return True
-    return False
-
-
-@kernel
 def drop_edge(table: Table, scratch: Scratch, edge: Int) -> None:
     """Unpin or unlink an edge; then link each pin whose ends are no longer joined."""
     for i in range(table.counts[PINNED]):

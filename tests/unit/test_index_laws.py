@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
+from kvcompass.index.shape import TableSize
+from kvcompass.index.shard_tables import new_table
 from kvcompass.kernels.jit import JIT
 from tests.models.index_audit import audit
 from tests.models.index_naive import NaiveTable, split_groups
@@ -170,6 +172,31 @@ def test_turnover_of_a_nearly_full_table(seed: int) -> None:
             audit(writer)
     assert_exact(view, twin)
     audit(writer)
+
+
+@pytest.mark.parametrize("seed", range(200 if JIT else 6))
+def test_crowded_graphs_are_full_of_pins(seed: int) -> None:
+    """With too few Othello nodes most edges close cycles: bits are decided and moves refused all the time."""
+    writer, view = writer_and_view(1, seed=seed)
+    size = TableSize(buckets=27, nodes_a=24 + seed % 60, nodes_b=24 + seed % 60)
+    writer._tables = [new_table(size, 0, salt=seed)]
+    view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
+    follower, twin, pinned = Follower(writer, view), NaiveTable(), 0
+    rng = random.Random(seed)
+    for key in keys_of(300 if JIT else 150, seed).tolist():
+        follower.take(edit_one(writer, key, 0, 1))
+        twin.set(key, 0, 1)
+        if writer.rebuilds:
+            break
+        if len(twin.values) > 88:
+            old = rng.choice(list(twin.values))
+            follower.take(edit_one(writer, old, 0, 0))
+            twin.set(old, 0, 0)
+        pinned = max(pinned, writer.pinned)
+        assert_exact(view, twin)
+    assert_exact(view, twin)
+    audit(writer)
+    assert pinned > 0
 
 
 def test_keys_of_one_shard_and_counted_keys_fill_a_table() -> None:
