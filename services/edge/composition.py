@@ -1,7 +1,6 @@
 """What an edge is made of, and its life from start to drained."""
 
 import asyncio
-import itertools
 import random
 import threading
 from collections.abc import Mapping
@@ -14,9 +13,11 @@ from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape, warm
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, Plan
+from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from services.edge.attempt_loop import AttemptLoop
 from services.edge.callers import Callers
 from services.edge.control import control_app
 from services.edge.dispatch import Dispatcher
@@ -24,7 +25,7 @@ from services.edge.explain import Explainer
 from services.edge.forward import Forwarder
 from services.edge.gateway import Gateway
 from services.edge.gauges import EdgeGauges
-from services.edge.hops import Hops, PeerEdges
+from services.edge.hops import Hops
 from services.edge.index_feed import follow
 from services.edge.load_exchange import LoadBroadcaster, LoadService
 from services.edge.metrics import EdgeMetrics
@@ -34,7 +35,6 @@ from services.edge.public import PublicListener
 from services.edge.readiness import Readiness
 from services.edge.settings import EdgeSettings
 from services.edge.upstream import Upstream
-from services.edge.usage import ReuseReader
 from services.prompt import PromptEncoder
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc
@@ -80,28 +80,16 @@ class EdgeService:
         self._workers = Upstream.to_workers(timeouts, limits.concurrent_requests * 2)
         self._peers = Upstream.to_peers(timeouts, limits.concurrent_requests, settings.tls)
         hops = Hops(plan, self._dialer, self._workers, self._peers, region, settings.peer_key)
-        forwarder = Forwarder(limits, timeouts)
-        flights = itertools.count(1)
+        loop = AttemptLoop(hops, Forwarder(limits, timeouts), self.metrics)
+        courses = Courses(plan, self.role, attempts=limits.attempts, avoid_us=round(timeouts.suspect_s * 1e6))
         callers = Callers(settings, plan)
         reader = PromptReader(encoder, plan, queries.rungs)
-        dispatcher = Dispatcher(
-            settings,
-            plan,
-            region,
-            self.role,
-            self.readiness,
-            hops,
-            PeerEdges(plan, region, round(timeouts.suspect_s * 1e6)),
-            forwarder,
-            ReuseReader(),
-            self.metrics,
-            flights,
-        )
+        dispatcher = Dispatcher(courses, loop, self.metrics)
         model = plan.model.id
         self.gateway = Gateway(settings, model, callers, self.readiness, reader, dispatcher, self.metrics)
         explainer = Explainer(limits, timeouts.body_s, model, queries, self.role, reader, self.readiness)
         control = control_app(model, callers, self.readiness, explainer, self.state)
-        self.peer = PeerListener(settings, plan, region, self.role, hops, forwarder, self.metrics, flights)
+        self.peer = PeerListener(settings, plan, courses, loop, self.metrics)
         self._loads = LoadService(plan, layout, self.role, self.metrics)
         self.registry.register(
             EdgeGauges(

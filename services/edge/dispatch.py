@@ -1,239 +1,169 @@
-"""A request through its attempts: decide, forward, settle; never a second byte from a second worker."""
+"""What a client's request adds to the attempt loop: decisions counted, reuse learned, load taken in."""
 
-import itertools
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 from kvcompass.errors import ProtocolError
-from kvcompass.plan.model import Plan
-from kvcompass.roles.edge import EdgeRole
+from kvcompass.fleet.load import LoadVerdict
+from kvcompass.roles.attempts import Attempt
+from kvcompass.roles.courses import Course, Courses
 from kvcompass.routing import Decision, NoWorker
 from services.edge import errors
-from services.edge.callers import Caller
-from services.edge.exchange import Exchange, Header
-from services.edge.forward import Forwarder, Hop
-from services.edge.headers import CLAIM_HEADER, LOAD_HEADER, TOKENS_HEADER, WORKER_HEADER
-from services.edge.hops import Hops, PeerEdges
+from services.edge.attempt_loop import AttemptLoop, Cargo
+from services.edge.exchange import Header
+from services.edge.headers import (
+    ATTEMPTS_HEADER,
+    CLAIM_HEADER,
+    LOAD_HEADER,
+    STREAM_HEADER,
+    TOKENS_HEADER,
+    WORKER_HEADER,
+)
 from services.edge.metrics import EdgeMetrics, Outcome
 from services.edge.piggyback import unpack_load
 from services.edge.prompts import Prompt
-from services.edge.readiness import Readiness
-from services.edge.request_body import ModelRequest
-from services.edge.results import Broke, Refused, Result, Served, cause, last_word
-from services.edge.settings import EdgeSettings
-from services.edge.upstream import Trouble, UpstreamAnswer
+from services.edge.results import Broke, Served, last_word
+from services.edge.upstream import UpstreamAnswer
 from services.edge.usage import ReuseReader
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
 
 
-@dataclass(slots=True)
-class Journey:
-    """One request on its way."""
-
-    exchange: Exchange
-    caller: Caller
-    request: ModelRequest
-    prompt: Prompt
-    arrived_us: int
-    excluded: set[int] = field(default_factory=set)
-    """Workers that this request has failed at, or that cannot be reached now."""
-    tried_peers: set[str] = field(default_factory=set)
-    decision_us: int = 0
-
-
 class Dispatcher:
     """Takes requests of the public listener to workers anywhere."""
 
-    def __init__(
-        self,
-        settings: EdgeSettings,
-        plan: Plan,
-        region: str,
-        role: EdgeRole,
-        readiness: Readiness,
-        hops: Hops,
-        peers: PeerEdges,
-        forwarder: Forwarder,
-        reuse: ReuseReader,
-        metrics: EdgeMetrics,
-        flights: "itertools.count[int]",
-    ) -> None:
-        self._attempts = settings.limits.attempts
-        self._suspect_us = plan.routing.lease_ms * 1_000
-        self._region = region
-        self._workers_of = {
-            name: {i for i, worker in enumerate(plan.workers) if worker.region == name}
-            for name in plan.regions
-        }
-        self._worker_ids = {
-            name: {worker.id for worker in plan.workers if worker.region == name} for name in plan.regions
-        }
-        self._role = role
-        self._readiness = readiness
-        self._hops = hops
-        self._peers = peers
-        self._forwarder = forwarder
-        self._reuse = reuse
-        self._metrics = metrics
-        self._flights = flights
+    def __init__(self, courses: Courses, loop: AttemptLoop, metrics: EdgeMetrics) -> None:
+        self.courses = courses
+        self.metrics = metrics
+        self.reuse = ReuseReader()
+        self._loop = loop
         self._log = get_logger("dispatch")
 
-    async def dispatch(self, journey: Journey) -> Outcome:
+    async def dispatch(
+        self,
+        cargo: Cargo,
+        prompt: Prompt,
+        group: str,
+        *,
+        arrived_us: int,
+        choices: int,
+        blind: bool,
+        admin: bool,
+    ) -> Outcome:
         """Answers the request. Errors: ApiError when no attempt could; nothing was sent then."""
-        result: Result | None = None
-        attempts = 0
-        while attempts < self._attempts:
-            decision = self._decide(journey)
-            if isinstance(decision, NoWorker):
-                if result is None:
-                    raise errors.no_worker(decision.message)
-                break
-            hop = self._hop(journey, decision)
-            if hop is None:
-                journey.excluded |= self._workers_of[decision.region]
-                continue
-            attempts += 1
-            if result is not None:
-                self._metrics.retries.labels(cause(result)).inc()
-            result = await self._attempt(journey, decision, hop)
-            if isinstance(result, Served):
-                return Outcome.of_status(result.status)
-            if isinstance(result, Broke) and result.begun:
-                await journey.exchange.cut(errors.upstream_failed("The worker failed while it answered."))
-                return Outcome.CUT
-            self._exclude(journey, decision, hop, result)
-        assert result is not None
+        course = self.courses.begin(prompt.tokens, prompt.keys, group, blind=blind)
+        result = await self._loop.run(cargo, _Journey(self, course, cargo, arrived_us, choices, admin))
+        if isinstance(result, Served):
+            return Outcome.of_status(result.status)
+        if isinstance(result, Broke) and result.begun:
+            await cargo.exchange.cut(errors.upstream_failed("The worker failed while it answered."))
+            return Outcome.CUT
         raise last_word(result)
 
-    def _decide(self, journey: Journey) -> Decision | NoWorker:
-        prompt = journey.prompt
+    def take_load(self, attempt: Attempt, packed: str) -> None:
+        """Folds in the queue vector of the edge that was asked; nobody else can speak for its region."""
+        try:
+            load = unpack_load(packed)
+        except ProtocolError as error:
+            use = "malformed"
+            self._log.warning("bad piggyback", peer=attempt.peer, error=str(error))
+        else:
+            if load.edge_id == attempt.peer:
+                use = self.courses.role.on_region_load(load, now_us()).value
+            else:
+                use = LoadVerdict.UNKNOWN_SENDER.value
+        self.metrics.loads.labels("piggyback", use).inc()
+
+
+class _Journey:
+    """One request on its way; `services.edge.attempt_loop.Trip`."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, course: Course, cargo: Cargo, arrived_us: int, choices: int, admin: bool
+    ) -> None:
+        self.course = course
+        self._dispatcher = dispatcher
+        self._metrics = dispatcher.metrics
+        self._fleet = dispatcher.courses.role.fleet
+        self._cargo = cargo
+        self._arrived_us = arrived_us
+        self._choices = choices
+        self._admin = admin
+        self._decision_us = 0
+        self._stepped_in: int | None = None
+        """The worker that answers in the place of the one asked for."""
+
+    def next(self) -> Attempt | NoWorker | None:
         began_us = now_us()
-        decision = self._role.decide(
-            prompt.tokens,
-            prompt.keys,
-            journey.caller.group,
-            began_us,
-            exclude=frozenset(journey.excluded),
-            blind=self._readiness.blind,
-        )
-        journey.decision_us = now_us() - began_us
-        self._metrics.decision.observe(journey.decision_us)
-        if isinstance(decision, Decision):
+        attempt = self.course.next(began_us)
+        if attempt is None:
+            return None
+        self._decision_us = now_us() - began_us
+        self._metrics.decision.observe(self._decision_us)
+        self._stepped_in = None
+        if isinstance(attempt, Attempt):
+            decision = _decision(attempt)
             self._metrics.decisions.labels(decision.reason.value, decision.region).inc()
             if decision.blind:
                 self._metrics.blind.inc()
-        return decision
+        return attempt
 
-    def _hop(self, journey: Journey, decision: Decision) -> Hop | None:
-        endpoint = journey.request.endpoint
-        if decision.region == self._region:
-            return self._hops.to_worker(decision.worker_id, endpoint, journey.exchange)
-        peer = self._peers.choose(decision.region, now_us(), journey.tried_peers)
-        if peer is None:
-            return None
-        facts = {
+    def facts(self, attempt: Attempt) -> Mapping[str, str]:
+        decision = _decision(attempt)
+        return {
             WORKER_HEADER: decision.worker_id,
             CLAIM_HEADER: str(decision.match_tokens),
-            TOKENS_HEADER: str(journey.prompt.tokens),
+            TOKENS_HEADER: str(decision.prompt_tokens),
+            STREAM_HEADER: str(int(self._cargo.stream)),
+            ATTEMPTS_HEADER: str(attempt.allowance),
         }
-        return self._hops.to_peer(peer.id, endpoint, journey.exchange, facts)
 
-    async def _attempt(self, journey: Journey, decision: Decision, hop: Hop) -> Result:
-        flight = next(self._flights)
-        served_by = decision.worker_id
-        result: Result | None = None
-
-        def first_byte(answer: UpstreamAnswer) -> list[Header]:
-            nonlocal served_by
-            if hop.peer:
-                served_by = self._known(answer.headers.get(WORKER_HEADER), decision)
-            self._role.first_byte(flight, now_us())
-            self._metrics.ttft.labels(journey.request.endpoint, decision.region).observe(
-                (now_us() - journey.arrived_us) / 1e6
-            )
-            return self._shown(journey, decision, served_by) if journey.caller.admin else []
-
-        self._role.started(flight, decision, now_us())
-        try:
-            result = await self._forwarder.attempt(
-                journey.exchange,
-                hop,
-                journey.request.body,
-                stream=journey.request.stream,
-                strip_usage=journey.request.strip_usage,
-                on_headers=self._take_load,
-                first_byte=first_byte,
-            )
-        finally:
-            if isinstance(result, Served):
-                self._finished(journey, decision, flight, served_by, result)
-            else:
-                self._failed(decision, flight, hop, result)
-        return result
-
-    def _known(self, worker_id: str | None, decision: Decision) -> str:
-        """Who served, as a peer says, provided that it is a worker of its region; else the one asked for."""
-        if worker_id in self._worker_ids[decision.region]:
-            return worker_id
-        return decision.worker_id
-
-    def _take_load(self, answer: UpstreamAnswer) -> None:
-        packed = answer.headers.get(LOAD_HEADER)
-        if packed is None:
+    def on_headers(self, attempt: Attempt, answer: UpstreamAnswer) -> None:
+        if not attempt.peer:
             return
-        try:
-            verdict = self._role.on_region_load(unpack_load(packed), now_us()).value
-        except ProtocolError as error:
-            verdict = "malformed"
-            self._log.warning("bad piggyback", error=str(error))
-        self._metrics.loads.labels("piggyback", verdict).inc()
+        self._stepped_in = self._sibling(attempt, answer.headers.get(WORKER_HEADER))
+        packed = answer.headers.get(LOAD_HEADER)
+        if packed is not None:
+            self._dispatcher.take_load(attempt, packed)
 
-    def _shown(self, journey: Journey, decision: Decision, served_by: str) -> list[Header]:
+    def on_first_byte(self, attempt: Attempt, answer: UpstreamAnswer) -> list[Header]:
+        ttft = self._metrics.ttft.labels(self._cargo.endpoint, attempt.region)
+        ttft.observe((now_us() - self._arrived_us) / 1e6)
+        if not self._admin:
+            return []
         return [
-            (b"x-kvcompass-worker", served_by.encode()),
-            (b"x-kvcompass-region", decision.region.encode()),
-            (b"x-kvcompass-match-tokens", b"%d" % decision.match_tokens),
-            (b"x-kvcompass-decision-us", b"%d" % journey.decision_us),
+            (b"x-kvcompass-worker", self._fleet.worker_ids[self.answering(attempt)].encode()),
+            (b"x-kvcompass-region", attempt.region.encode()),
+            (b"x-kvcompass-match-tokens", b"%d" % _decision(attempt).match_tokens),
+            (b"x-kvcompass-decision-us", b"%d" % self._decision_us),
         ]
 
-    def _finished(
-        self, journey: Journey, decision: Decision, flight: int, served_by: str, result: Served
-    ) -> None:
+    def on_served(self, attempt: Attempt, result: Served) -> None:
+        worker, decision = self.answering(attempt), _decision(attempt)
+        worker_id = self._fleet.worker_ids[worker]
         cached = None
         if result.status == 200:
-            cached = self._reuse.cached_tokens(served_by, result.usage, journey.request.choices)
-        # What a sibling reused says nothing about the worker that made the claim.
-        judged = cached if served_by == decision.worker_id else None
-        outcome = self._role.finished(flight, judged, now_us())
+            cached = self._dispatcher.reuse.cached_tokens(worker_id, result.usage, self._choices)
+        outcome = self.course.served(attempt, worker, cached, now_us())
         if result.status != 200 or outcome is None:
             return
         metrics = self._metrics
-        metrics.prompt.labels(served_by).inc(decision.prompt_tokens)
+        metrics.prompt.labels(worker_id).inc(decision.prompt_tokens)
         metrics.claimed.labels(decision.worker_id).inc(decision.match_tokens)
-        metrics.reused.labels(served_by).inc(cached or 0)
+        metrics.reused.labels(worker_id).inc(cached or 0)
         if outcome.wrong_claim:
             metrics.wrong_claims.labels(decision.worker_id).inc()
         if outcome.cross_region_hit:
             metrics.cross_region_hits.labels(decision.region).inc()
 
-    def _failed(self, decision: Decision, flight: int, hop: Hop, result: Result | None) -> None:
-        """Settles an attempt that gave no whole answer; None: cancelled, nobody's fault."""
-        now = now_us()
-        broke = isinstance(result, Broke) and result.blames_upstream
-        self._role.failed(flight, now, connect_failed=broke and not hop.peer)
-        if isinstance(result, Refused) and not hop.peer:
-            self._role.fleet.suspect(decision.worker, now + round(result.retry_after_s * 1e6))
-        if broke and hop.peer:
-            self._peers.failed(hop.peer, now)
-            if not self._peers.any_well(decision.region, now):
-                for worker in self._workers_of[decision.region]:
-                    self._role.fleet.suspect(worker, now + self._suspect_us)
+    def answering(self, attempt: Attempt) -> int:
+        return attempt.worker if self._stepped_in is None else self._stepped_in
 
-    def _exclude(self, journey: Journey, decision: Decision, hop: Hop, result: Result) -> None:
-        """Never the same worker twice. A peer edge tries its region's workers itself."""
-        if not hop.peer:
-            journey.excluded.add(decision.worker)
-            return
-        journey.tried_peers.add(hop.peer)
-        if not (isinstance(result, Broke) and result.trouble is Trouble.UNREACHABLE):
-            journey.excluded |= self._workers_of[decision.region]
+    def _sibling(self, attempt: Attempt, worker_id: str | None) -> int | None:
+        """Who stepped in, as a peer says, provided that it is a worker of its region."""
+        worker = self._fleet.index_of.get(worker_id or "")
+        return worker if worker in self._dispatcher.courses.workers_of[attempt.region] else None
+
+
+def _decision(attempt: Attempt) -> Decision:
+    assert attempt.decision is not None, "this edge has decided"
+    return attempt.decision

@@ -6,7 +6,10 @@ from kvcompass.errors import KVCompassError
 
 
 class ApiError(KVCompassError):
-    """Answers a request with an error. `kind` is the body's `type`, `retry_after_s` a header unless None."""
+    """Answers a request with an error. `kind` is the body's `type`, `retry_after_s` a header unless None.
+
+    `final`: no other edge or worker would answer better.
+    """
 
     def __init__(
         self,
@@ -17,6 +20,7 @@ class ApiError(KVCompassError):
         kind: str = "invalid_request_error",
         param: str | None = None,
         retry_after_s: float | None = None,
+        final: bool = False,
     ) -> None:
         super().__init__(message, field=param or "")
         self.status = status
@@ -24,6 +28,7 @@ class ApiError(KVCompassError):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
+        self.final = final
 
     def body(self) -> bytes:
         """The JSON body."""
@@ -113,6 +118,12 @@ def no_worker(message: str, retry_after_s: float = 1) -> ApiError:
 def upstream_failed(message: str) -> ApiError:
     """The last worker tried broke before its first byte."""
     return ApiError(502, message, code="upstream_failed", kind="server_error")
+
+
+def answer_too_large() -> ApiError:
+    """Longer than `limits.answer_bytes`, which it would be again: a 4xx keeps clients from repeating it."""
+    message = "The answer is longer than this edge holds: ask for a stream, or for fewer tokens or choices."
+    return ApiError(400, message, code="answer_too_large", final=True)
 
 
 def upstream_timeout(message: str) -> ApiError:

@@ -1,5 +1,6 @@
 """One attempt: a request to one upstream, and its answer to the client. Knows transport, not policy."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +9,13 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from kvcompass.roles.attempts import Fault
 from services.edge.event_stream import EventStream
 from services.edge.exchange import Exchange, Header
-from services.edge.headers import OWN_PREFIX, WORKER_HEADER
+from services.edge.headers import ATTEMPTS_HEADER, OWN_PREFIX, WORKER_HEADER
 from services.edge.results import Broke, Refused, Result, Served
 from services.edge.settings import Limits, Timeouts
-from services.edge.upstream import Trouble, Upstream, UpstreamAnswer, UpstreamError
+from services.edge.upstream import Upstream, UpstreamAnswer, UpstreamError
 
 RETRIED_STATUSES = frozenset({502, 503, 504})
 """They say "not here, not now". A 500 may be the request's own fault: it is passed on, not spread."""
@@ -36,6 +38,21 @@ class Hop:
     pool: Upstream
     peer: str = ""
     """Id of the peer edge; empty for a worker."""
+    attempts: int = 1
+    """How many attempts may be made there, one after the other, before the first byte."""
+
+
+class Patience:
+    """What is left of the time until a first byte. Made inside a running loop."""
+
+    def __init__(self, seconds: float) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._until_s = self._clock() + seconds
+
+    @property
+    def left_s(self) -> float:
+        """Seconds, not below 0."""
+        return max(0.0, self._until_s - self._clock())
 
 
 class Forwarder:
@@ -61,31 +78,40 @@ class Forwarder:
         `on_headers` is called once the upstream's status and headers are known; `first_byte` once, just
         before the answer starts, and returns headers to add to it.
         """
-        first_s = self._timeouts.first_byte_s if stream else self._timeouts.total_s
+        patience = Patience(self._patience_s(hop, stream))
         try:
-            answer = await hop.pool.post(hop.url, hop.headers, body, first_s)
+            answer = await hop.pool.post(hop.url, hop.headers, body, patience.left_s)
             async with answer:
                 on_headers(answer)
                 # An edge that refuses by itself names no worker: what it says is not for the client.
                 own_refusal = hop.peer and answer.status >= 400 and WORKER_HEADER not in answer.headers
                 if answer.status in RETRIED_STATUSES or own_refusal:
-                    return Refused(answer.status, _seconds(answer.headers.get("retry-after")))
+                    return _refused(answer)
                 if answer.status == 200 and answer.content_type == "text/event-stream":
-                    return await self._stream(exchange, answer, strip_usage, first_s, first_byte)
-                return await self._whole(exchange, answer, first_s, first_byte)
+                    return await self._stream(exchange, answer, strip_usage, patience, first_byte)
+                return await self._whole(exchange, answer, patience, first_byte)
         except UpstreamError as error:
-            return Broke(error.trouble, begun=exchange.started)
+            return Broke(error.fault, begun=exchange.started)
+
+    def _patience_s(self, hop: Hop, stream: bool) -> float:
+        """How long the first byte may take.
+
+        A peer edge gives each of its attempts as long as this edge would, one after the other: who waited for
+        less would never see it move a request away from a worker that hangs.
+        """
+        one_s = self._timeouts.first_byte_s if stream else self._timeouts.answer_s
+        return one_s * hop.attempts + self._timeouts.connect_s if hop.peer else one_s
 
     async def _stream(
         self,
         exchange: Exchange,
         answer: UpstreamAnswer,
         strip_usage: bool,
-        first_s: float,
+        patience: Patience,
         first_byte: Callable[[UpstreamAnswer], list[Header]],
     ) -> Served:
         events = EventStream(strip_usage=strip_usage)
-        async for piece in answer.pieces(first_s):
+        async for piece in answer.pieces(patience.left_s):
             out = events.feed(piece)
             if not out:
                 continue
@@ -93,7 +119,7 @@ class Forwarder:
                 await exchange.start(answer.status, passed_headers(answer.headers) + first_byte(answer))
             await exchange.send(out)
         if not exchange.started:
-            raise UpstreamError(Trouble.BROKEN, "a stream without events")
+            raise UpstreamError(Fault.BROKEN, "a stream without events")
         await exchange.end(events.close())
         return Served(answer.status, events.usage)
 
@@ -101,20 +127,20 @@ class Forwarder:
         self,
         exchange: Exchange,
         answer: UpstreamAnswer,
-        first_s: float,
+        patience: Patience,
         first_byte: Callable[[UpstreamAnswer], list[Header]],
     ) -> Served:
-        body = await answer.read(first_s, self._limits.answer_bytes)
+        body = await answer.read(patience.left_s, self._limits.answer_bytes)
         headers = passed_headers(answer.headers) + first_byte(answer)
         await exchange.answer(answer.status, headers, body)
         return Served(answer.status, _usage(body) if answer.status == 200 else None)
 
 
 def passed_headers(headers: CIMultiDictProxy[str]) -> list[Header]:
-    """An upstream's headers that belong to the client."""
+    """An upstream's headers that belong to the client, byte for byte."""
     own = OWN_PREFIX.decode()
     return [
-        (name.lower().encode("latin-1"), value.encode("latin-1"))
+        (name.lower().encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
         for name, value in headers.items()
         if name.lower() not in _DROPPED and not name.lower().startswith(own)
     ]
@@ -127,6 +153,15 @@ def _usage(body: bytes) -> dict[str, Any] | None:
         return None
     usage = parsed.get("usage") if isinstance(parsed, dict) else None
     return usage if isinstance(usage, dict) else None
+
+
+def _refused(answer: UpstreamAnswer) -> Refused:
+    used = answer.headers.get(ATTEMPTS_HEADER, "")
+    return Refused(
+        answer.status,
+        _seconds(answer.headers.get("retry-after")),
+        int(used) if used.isascii() and used.isdigit() and len(used) < 4 else 1,
+    )
 
 
 def _seconds(retry_after: str | None) -> float:

@@ -1,8 +1,9 @@
 """The public hot path: one plain ASGI callable, from the request's bytes to exactly one outcome."""
 
 from services.edge import errors
+from services.edge.attempt_loop import Cargo
 from services.edge.callers import Callers
-from services.edge.dispatch import Dispatcher, Journey
+from services.edge.dispatch import Dispatcher
 from services.edge.errors import ApiError
 from services.edge.exchange import ClientGoneError, DeadlineError, Exchange, Presence
 from services.edge.metrics import EdgeMetrics, Outcome
@@ -83,7 +84,15 @@ class Gateway:
             self._metrics.encode.observe((now_us() - began_us) / 1e6)
             if prompt.unkeyed is not None:
                 self._metrics.unkeyed.labels(prompt.unkeyed).inc()
-            return await self._dispatcher.dispatch(Journey(exchange, caller, request, prompt, arrived_us))
+            return await self._dispatcher.dispatch(
+                Cargo(exchange, endpoint, request.body, request.stream, request.strip_usage),
+                prompt,
+                caller.group,
+                arrived_us=arrived_us,
+                choices=request.choices,
+                blind=self._readiness.blind,
+                admin=caller.admin,
+            )
 
     async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
         if not exchange.started:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from yarl import URL
 
-from kvcompass.plan.model import Edge, Plan
+from kvcompass.plan.model import Plan
+from kvcompass.roles.attempts import Attempt
 from services.edge.exchange import Exchange
 from services.edge.forward import Hop
 from services.edge.headers import ORIGIN_HEADER
@@ -14,34 +15,6 @@ from services.runtime.grpc_transport import Dialer
 
 _FORWARDED = ("content-type", "accept", "traceparent", "tracestate")
 """Headers a worker gets from the client; credentials and cookies stay here."""
-
-
-class PeerEdges:
-    """The edges of the other regions, and which of them could not be reached lately."""
-
-    def __init__(self, plan: Plan, own_region: str, suspect_us: int) -> None:
-        self._suspect_us = suspect_us
-        self._edges: dict[str, list[Edge]] = {}
-        for edge in plan.edges:
-            if edge.region != own_region:
-                self._edges.setdefault(edge.region, []).append(edge)
-        self._avoided_until_us: dict[str, int] = {}
-
-    def choose(self, region: str, now_us: int, tried: set[str]) -> Edge | None:
-        """The region's first untried edge in plan order; one that failed lately if there is no other."""
-        untried = [edge for edge in self._edges.get(region, ()) if edge.id not in tried]
-        well = [edge for edge in untried if self._avoided_until_us.get(edge.id, now_us) <= now_us]
-        return next(iter(well or untried), None)
-
-    def any_well(self, region: str, now_us: int) -> bool:
-        """Whether some edge of the region has not failed lately."""
-        return any(
-            self._avoided_until_us.get(edge.id, now_us) <= now_us for edge in self._edges.get(region, ())
-        )
-
-    def failed(self, edge_id: str, now_us: int) -> None:
-        """Avoid an edge for a while."""
-        self._avoided_until_us[edge_id] = now_us + self._suspect_us
 
 
 class Hops:
@@ -64,14 +37,13 @@ class Hops:
         }
         self._peer_headers = {"authorization": f"Bearer {peer_key}", ORIGIN_HEADER: origin}
 
-    def to_worker(self, worker_id: str, endpoint: Endpoint, exchange: Exchange) -> Hop:
-        """Straight to a worker of the own region."""
-        return Hop(self._worker_urls[worker_id, endpoint], _headers(exchange), self._workers)
-
-    def to_peer(self, edge_id: str, endpoint: Endpoint, exchange: Exchange, facts: Mapping[str, str]) -> Hop:
-        """To a worker of another region through an edge there; `facts` are the headers of the hop."""
+    def of(self, attempt: Attempt, endpoint: Endpoint, exchange: Exchange, facts: Mapping[str, str]) -> Hop:
+        """The hop of an attempt; `facts` are headers for a peer edge."""
+        if not attempt.peer:
+            return Hop(self._worker_urls[attempt.worker_id, endpoint], _headers(exchange), self._workers)
         headers = {**_headers(exchange), **self._peer_headers, **facts}
-        return Hop(self._peer_urls[edge_id, endpoint], headers, self._peers, peer=edge_id)
+        url = self._peer_urls[attempt.peer, endpoint]
+        return Hop(url, headers, self._peers, attempt.peer, attempt.allowance)
 
 
 def _headers(exchange: Exchange) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """The listener between regions: carries a peer's request to a worker of this region, never any further."""
 
-import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvcompass.plan.model import Plan
-from kvcompass.roles.edge import EdgeRole
+from kvcompass.roles.attempts import Attempt
+from kvcompass.roles.courses import CarriedCourse, Courses
 from kvcompass.routing import NoWorker
 from services.edge import errors
+from services.edge.attempt_loop import AttemptLoop, Cargo
 from services.edge.callers import require_peer
 from services.edge.errors import ApiError
 from services.edge.exchange import (
@@ -19,13 +21,19 @@ from services.edge.exchange import (
     Receive,
     Send,
 )
-from services.edge.forward import Forwarder
-from services.edge.headers import CLAIM_HEADER, LOAD_HEADER, ORIGIN_HEADER, TOKENS_HEADER, WORKER_HEADER
-from services.edge.hops import Hops
+from services.edge.headers import (
+    ATTEMPTS_HEADER,
+    CLAIM_HEADER,
+    LOAD_HEADER,
+    ORIGIN_HEADER,
+    STREAM_HEADER,
+    TOKENS_HEADER,
+    WORKER_HEADER,
+)
 from services.edge.metrics import EdgeMetrics, Outcome
 from services.edge.piggyback import pack_load
-from services.edge.request_body import Endpoint, ModelRequest, parse_request
-from services.edge.results import Broke, Refused, Result, Served, cause, last_word
+from services.edge.request_body import Endpoint
+from services.edge.results import Broke, Served, last_word
 from services.edge.settings import EdgeSettings
 from services.edge.upstream import UpstreamAnswer
 from services.runtime.epoch import now_us
@@ -42,6 +50,9 @@ class Carried:
     worker: int
     claim: int
     prompt_tokens: int
+    stream: bool
+    attempts: int
+    """What the origin grants."""
 
 
 class PeerListener:
@@ -52,29 +63,19 @@ class PeerListener:
     """
 
     def __init__(
-        self,
-        settings: EdgeSettings,
-        plan: Plan,
-        region: str,
-        role: EdgeRole,
-        hops: Hops,
-        forwarder: Forwarder,
-        metrics: EdgeMetrics,
-        flights: "itertools.count[int]",
+        self, settings: EdgeSettings, plan: Plan, courses: Courses, loop: AttemptLoop, metrics: EdgeMetrics
     ) -> None:
+        region = courses.role.region
         self._key = settings.peer_key
         self._limits = settings.limits
         self._body_s = settings.timeouts.body_s
         self._total_s = settings.timeouts.total_s
-        self._plan = plan
         self._region = region
         self._origins = {name for name in plan.regions if name != region}
-        self._own = {worker.id: i for i, worker in enumerate(plan.workers) if worker.region == region}
-        self._role = role
-        self._hops = hops
-        self._forwarder = forwarder
+        self._own = {plan.workers[i].id: i for i in courses.workers_of[region]}
+        self._courses = courses
+        self._loop = loop
         self._metrics = metrics
-        self._flights = flights
         self._log = get_logger("peer")
         self.in_progress = 0
 
@@ -84,6 +85,7 @@ class PeerListener:
             return
         exchange = Exchange(scope, receive, send)
         origin, outcome = "unknown", Outcome.INTERNAL
+        passage: _Passage | None = None
         self.in_progress += 1
         try:
             exchange.check_headers(self._limits.header_bytes)
@@ -95,18 +97,19 @@ class PeerListener:
             origin = carried.origin
             if self.in_progress > self._limits.concurrent_requests:
                 raise errors.overloaded()
-            outcome = await self._serve(exchange, endpoint, carried)
+            passage = _Passage(self._courses, self._metrics, carried)
+            outcome = await self._serve(exchange, endpoint, carried, passage)
         except ApiError as error:
             outcome = Outcome.of_error(error.status, error.code)
-            await self._refuse(exchange, error, origin)
+            await self._refuse(exchange, error, passage)
         except ClientGoneError:
             outcome = Outcome.CANCELLED
         except DeadlineError:
             outcome = Outcome.CUT if exchange.started else Outcome.TIMEOUT
-            await self._refuse(exchange, errors.upstream_timeout("The request took too long."), origin)
+            await self._refuse(exchange, errors.upstream_timeout("The request took too long."), passage)
         except Exception:
             self._log.exception("peer request failed", request_id=exchange.request_id.decode())
-            await self._refuse(exchange, errors.internal(), origin)
+            await self._refuse(exchange, errors.internal(), passage)
         finally:
             self.in_progress -= 1
             self._metrics.peer_requests.labels(origin, outcome).inc()
@@ -115,9 +118,9 @@ class PeerListener:
         def text(name: str) -> str:
             return exchange.headers.get(name.encode(), b"").decode("latin-1")
 
-        def number(name: str) -> int:
+        def number(name: str, default: int = 0) -> int:
             value = text(name)
-            return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
+            return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default
 
         origin, worker = text(ORIGIN_HEADER), text(WORKER_HEADER)
         # What came over the WAN once does not go over it again: a worker of a third region is refused.
@@ -125,79 +128,74 @@ class PeerListener:
             raise errors.no_worker(f"{ORIGIN_HEADER} must name another region of the plan, not {origin!r}")
         if worker not in self._own:
             raise errors.no_worker(f"{worker!r} is not a worker of region {self._region!r}")
-        return Carried(origin, self._own[worker], number(CLAIM_HEADER), number(TOKENS_HEADER))
+        return Carried(
+            origin,
+            self._own[worker],
+            number(CLAIM_HEADER),
+            number(TOKENS_HEADER),
+            text(STREAM_HEADER) == "1",
+            number(ATTEMPTS_HEADER, 1),
+        )
 
-    async def _serve(self, exchange: Exchange, endpoint: Endpoint, carried: Carried) -> Outcome:
+    async def _serve(
+        self, exchange: Exchange, endpoint: Endpoint, carried: Carried, passage: "_Passage"
+    ) -> Outcome:
+        # The origin has read the body and asked for usage where the client did not: it passes as it came.
         body = await exchange.body(self._limits.body_bytes, self._body_s)
-        request = parse_request(endpoint, body, self._plan.model.id)
         async with Presence(exchange, self._total_s):
-            return await self._carry(exchange, request, carried)
-
-    async def _carry(self, exchange: Exchange, request: ModelRequest, carried: Carried) -> Outcome:
-        worker = carried.worker
-        new_tokens = max(0, carried.prompt_tokens - carried.claim)
-        tried: set[int] = set()
-        result: Result | None = None
-        while len(tried) < self._limits.attempts:
-            if result is not None:
-                sibling = self._role.stand_in(
-                    carried.prompt_tokens,
-                    self._plan.workers[worker].sharing_group,
-                    now_us(),
-                    frozenset(tried),
-                )
-                if isinstance(sibling, NoWorker):
-                    break
-                worker, new_tokens = sibling.worker, carried.prompt_tokens
-                self._metrics.peer_moves.inc()
-                self._metrics.retries.labels(cause(result)).inc()
-            tried.add(worker)
-            result = await self._attempt(exchange, request, carried, worker, new_tokens)
-            if isinstance(result, Served):
-                return Outcome.of_status(result.status)
-            if isinstance(result, Broke) and result.begun:
-                # Leaving the answer unfinished closes the connection: the origin sees that it was cut.
-                return Outcome.CUT
-        assert result is not None
+            result = await self._loop.run(Cargo(exchange, endpoint, body, carried.stream), passage)
+        if isinstance(result, Served):
+            return Outcome.of_status(result.status)
+        if isinstance(result, Broke) and result.begun:
+            # Leaving the answer unfinished closes the connection: the origin sees that it was cut.
+            return Outcome.CUT
         raise last_word(result)
 
-    async def _attempt(
-        self, exchange: Exchange, request: ModelRequest, carried: Carried, worker: int, new_tokens: int
-    ) -> Result:
-        flight = next(self._flights)
-        worker_id = self._plan.workers[worker].id
-        result: Result | None = None
-
-        def first_byte(_answer: UpstreamAnswer) -> list[Header]:
-            self._role.first_byte(flight, now_us())
-            return [(WORKER_HEADER.encode(), worker_id.encode()), self._load(carried.origin)]
-
-        rate = float(self._role.fleet.prefill_ms_per_token[worker])
-        self._role.carried(flight, worker, rate * new_tokens, now_us())
-        try:
-            result = await self._forwarder.attempt(
-                exchange,
-                self._hops.to_worker(worker_id, request.endpoint, exchange),
-                request.body,
-                stream=request.stream,
-                strip_usage=request.strip_usage,
-                on_headers=lambda _answer: None,
-                first_byte=first_byte,
-            )
-        finally:
-            now = now_us()
-            if isinstance(result, Served):
-                self._role.finished(flight, None, now)
-            else:
-                broke = isinstance(result, Broke) and result.blames_upstream
-                self._role.failed(flight, now, connect_failed=broke)
-                if isinstance(result, Refused):
-                    self._role.fleet.suspect(worker, now + round(result.retry_after_s * 1e6))
-        return result
-
-    def _load(self, origin: str) -> Header:
-        return LOAD_HEADER.encode(), pack_load(self._role.piggyback(origin, now_us()))
-
-    async def _refuse(self, exchange: Exchange, error: ApiError, origin: str) -> None:
+    async def _refuse(self, exchange: Exchange, error: ApiError, passage: "_Passage | None") -> None:
         if not exchange.started:
-            await exchange.refuse(error, [self._load(origin)] if origin in self._origins else [])
+            await exchange.refuse(error, [] if passage is None else passage.refusal_headers(error))
+
+
+class _Passage:
+    """One request passing through; `services.edge.attempt_loop.Trip`."""
+
+    def __init__(self, courses: Courses, metrics: EdgeMetrics, carried: Carried) -> None:
+        self.course: CarriedCourse = courses.carry(
+            carried.worker, carried.claim, carried.prompt_tokens, carried.attempts
+        )
+        self._role = courses.role
+        self._metrics = metrics
+        self._carried = carried
+
+    def next(self) -> Attempt | NoWorker | None:
+        attempt = self.course.next(now_us())
+        if isinstance(attempt, Attempt) and attempt.worker != self._carried.worker:
+            self._metrics.peer_moves.inc()
+        return attempt
+
+    def facts(self, _attempt: Attempt) -> Mapping[str, str]:
+        return {}
+
+    def on_headers(self, attempt: Attempt, answer: UpstreamAnswer) -> None:
+        pass
+
+    def on_first_byte(self, attempt: Attempt, _answer: UpstreamAnswer) -> list[Header]:
+        return [(WORKER_HEADER.encode(), attempt.worker_id.encode()), self._load()]
+
+    def on_served(self, attempt: Attempt, _result: Served) -> None:
+        self.course.served(attempt, attempt.worker, None, now_us())
+
+    def answering(self, attempt: Attempt) -> int:
+        return attempt.worker
+
+    def refusal_headers(self, error: ApiError) -> list[Header]:
+        """What a refusal tells the origin. One that is final names the worker: it is for the client."""
+        headers = [self._load(), (ATTEMPTS_HEADER.encode(), b"%d" % self.course.used)]
+        if error.final:
+            headers.append(
+                (WORKER_HEADER.encode(), self._role.fleet.worker_ids[self._carried.worker].encode())
+            )
+        return headers
+
+    def _load(self) -> Header:
+        return LOAD_HEADER.encode(), pack_load(self._role.piggyback(self._carried.origin, now_us()))

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from kvcompass.roles.attempts import Failure, Fault
 from services.edge import errors
 from services.edge.errors import ApiError
-from services.edge.upstream import Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,39 +22,43 @@ class Refused:
 
     status: int
     retry_after_s: float
+    used: int = 1
+    """Attempts that a peer edge has made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broke:
     """The upstream failed. `begun`: after the client had got the first byte, so nothing else may be tried."""
 
-    trouble: Trouble
+    fault: Fault
     begun: bool
-
-    @property
-    def blames_upstream(self) -> bool:
-        """False when the bound that was hit is our own."""
-        return self.trouble is not Trouble.OVERSIZED
 
 
 Result = Served | Refused | Broke
 
 
-def cause(result: Result) -> str:
-    """Why another attempt is made: a metric label."""
+def failure(result: Refused | Broke | None, worker: int | None = None) -> Failure:
+    """What the role learns of an attempt; None: it was cancelled. `worker`: who was answering, if known."""
     match result:
-        case Broke(trouble=trouble):
-            return trouble.value
-        case Refused(status=status):
-            return f"status_{status}"
-        case Served():
-            return "none"
+        case None:
+            return Failure(Fault.CANCELLED)
+        case Refused(retry_after_s=seconds, used=used):
+            return Failure(Fault.REFUSED, retry_after_us=round(seconds * 1e6), used=used)
+        case Broke(fault=fault, begun=begun):
+            return Failure(fault, begun=begun, worker=worker)
 
 
-def last_word(result: Result) -> ApiError:
+def cause(result: Refused | Broke) -> str:
+    """Why another attempt is made: a metric label."""
+    return f"status_{result.status}" if isinstance(result, Refused) else result.fault.value
+
+
+def last_word(result: Refused | Broke) -> ApiError:
     """The error for a client when no attempt is left."""
     match result:
-        case Broke(trouble=Trouble.SILENT):
+        case Broke(fault=Fault.OVERSIZED):
+            return errors.answer_too_large()
+        case Broke(fault=Fault.SILENT):
             return errors.upstream_timeout("No worker answered in time.")
         case Refused(status=status, retry_after_s=seconds):
             return errors.no_worker(f"Every worker tried refused; the last answered {status}.", seconds)

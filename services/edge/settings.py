@@ -19,7 +19,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     concurrent_requests: int = 2_048
     """Requests in progress on the public listener; one more gets 503 with Retry-After."""
     attempts: int = 3
-    """Workers tried for one request, all before its first byte."""
+    """Workers tried for one request, all before its first byte, those at another region's edge included."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +30,10 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body_s: float = 30.0
     """To receive a request's body: 8 MiB over 2 Mbit/s."""
     first_byte_s: float = 120.0
-    """From request to first byte: a queue and the prefill of a long prompt. Answers that are not streamed
-    come whole, so for them `total_s` counts instead."""
+    """From request to first byte of a stream, at one worker: a queue and the prefill of a long prompt."""
+    answer_s: float = 300.0
+    """The same for an answer that is not streamed and so comes whole: `first_byte_s`, then 6,000 tokens at
+    30 ms. A worker that hangs costs this before another is tried; `total_s` has room for three."""
     idle_s: float = 60.0
     """Between two pieces of a started answer."""
     total_s: float = 900.0

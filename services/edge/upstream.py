@@ -3,13 +3,13 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
-from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 from yarl import URL
 
+from kvcompass.roles.attempts import Fault
 from services.edge.settings import Timeouts
 from services.runtime.settings import TlsSettings
 from services.runtime.tls import client_context
@@ -24,25 +24,12 @@ _PIGGYBACK_BYTES = 256 << 10
 """A queue vector takes about 80 bytes a worker in its header."""
 
 
-class Trouble(StrEnum):
-    """How an upstream fails; the values are metric labels."""
-
-    UNREACHABLE = "unreachable"
-    """No connection: it has certainly not seen the request."""
-    BROKEN = "broken"
-    """The connection ended early, or what came is not HTTP."""
-    SILENT = "silent"
-    """Nothing came within the bound."""
-    OVERSIZED = "oversized"
-    """An answer larger than is held in memory."""
-
-
 class UpstreamError(Exception):
     """An upstream failed; expected, and counted by its kind."""
 
-    def __init__(self, trouble: Trouble, detail: str) -> None:
-        super().__init__(f"{trouble}: {detail}")
-        self.trouble = trouble
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(f"{fault.value}: {detail}")
+        self.fault = fault
 
 
 class UpstreamAnswer:
@@ -77,9 +64,9 @@ class UpstreamAnswer:
                 async with asyncio.timeout(wait_s):
                     piece = await content.readany()
             except TimeoutError as error:
-                raise UpstreamError(Trouble.SILENT, f"nothing for {wait_s:g} s") from error
+                raise UpstreamError(Fault.SILENT, f"nothing for {wait_s:g} s") from error
             except (aiohttp.ClientError, OSError) as error:
-                raise UpstreamError(Trouble.BROKEN, type(error).__name__) from error
+                raise UpstreamError(Fault.CUT, type(error).__name__) from error
             if not piece:
                 return
             wait_s = self._idle_s
@@ -92,7 +79,7 @@ class UpstreamAnswer:
         async for piece in self.pieces(first_s):
             size += len(piece)
             if size > limit:
-                raise UpstreamError(Trouble.OVERSIZED, f"more than {limit} bytes")
+                raise UpstreamError(Fault.OVERSIZED, f"more than {limit} bytes")
             pieces.append(piece)
         return b"".join(pieces)
 
@@ -136,11 +123,11 @@ class Upstream:
             async with asyncio.timeout(first_byte_s):
                 response = await self._session.post(url, data=data, headers=headers, allow_redirects=False)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise UpstreamError(Trouble.UNREACHABLE, type(error).__name__) from error
+            raise UpstreamError(Fault.UNREACHABLE, type(error).__name__) from error
         except TimeoutError as error:
-            raise UpstreamError(Trouble.SILENT, f"no answer for {first_byte_s:g} s") from error
+            raise UpstreamError(Fault.SILENT, f"no answer for {first_byte_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamError(Trouble.BROKEN, type(error).__name__) from error
+            raise UpstreamError(Fault.BROKEN, type(error).__name__) from error
         return UpstreamAnswer(response, self._timeouts.idle_s)
 
     async def close(self) -> None:

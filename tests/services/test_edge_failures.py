@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import orjson
 import pytest
+from aiohttp import web
 from openai import APIError, AsyncOpenAI
 
 from kvcompass.fleet.view import Standing
@@ -206,11 +207,51 @@ async def test_a_stream_cut_at_odd_places_arrives_whole(monkeypatch):
         assert answer.content == engine.chunk("héllo") + b"data: [DONE]\n\n"
 
 
-async def test_an_answer_too_large_to_hold_is_refused(monkeypatch):
-    async with fleet(monkeypatch, limits=Limits(answer_bytes=10, attempts=1)) as lab, lab.client() as client:
+async def test_an_answer_too_large_to_hold_is_not_made_again(monkeypatch):
+    async with fleet(monkeypatch, limits=Limits(answer_bytes=10)) as lab, lab.client() as client:
         answer = await client.post("/v1/chat/completions", json=CHAT)
-        assert answer.status_code == 502
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "answer_too_large")
+        assert sum(lab.served().values()) == 1
         assert standing(lab, "us-0") is standing(lab, "us-1") is Standing.UNKNOWN
+
+
+@pytest.mark.parametrize("body", [CHAT, STREAM])
+async def test_a_worker_that_hangs_costs_one_bound_whatever_is_asked(monkeypatch, body):
+    timeouts = Timeouts(first_byte_s=0.2, answer_s=0.2, unready_s=0, drain_s=1)
+    async with fleet(monkeypatch, timeouts=timeouts) as lab, lab.client() as client:
+        lab.holds("us", "us-0", 512)
+        lab.behave("us-0", hangs)
+        answer = await client.post("/v1/chat/completions", json=body)
+        assert answer.headers["x-kvcompass-worker"] == "us-1"
+
+
+async def test_headers_do_not_wind_the_clock_up_again(monkeypatch):
+    engine = FakeEngine("x")
+
+    async def late_and_empty(request, _parsed):
+        await asyncio.sleep(0.3)
+        response = await engine.begin(request)
+        await asyncio.sleep(0.3)
+        await response.write(engine.chunk("late"))
+        return response
+
+    timeouts = Timeouts(first_byte_s=0.5, unready_s=0, drain_s=1)
+    async with fleet(monkeypatch, timeouts=timeouts) as lab, lab.client() as client:
+        lab.holds("us", "us-0", 512)
+        lab.behave("us-0", late_and_empty)
+        answer = await client.post("/v1/chat/completions", json=STREAM)
+        assert answer.headers["x-kvcompass-worker"] == "us-1"
+
+
+async def test_bytes_of_a_foreign_header_pass(monkeypatch):
+    async def foreign(_request, _parsed):
+        return web.json_response({}, headers={"x-served-by": "Größe"})
+
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.behave("us", foreign)
+        answer = await client.post("/v1/chat/completions", json=CHAT)
+        assert answer.status_code == 200
+        assert dict(answer.headers.raw)[b"x-served-by"] == "Größe".encode()
 
 
 async def test_a_client_that_stops_reading_is_given_up(monkeypatch):

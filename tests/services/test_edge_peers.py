@@ -4,10 +4,13 @@ import asyncio
 
 import httpx
 import pytest
+from aiohttp import web
 
-from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.fleet.view import Standing
 from kvcompass.roles.messages import AgentLoad
-from services.edge.piggyback import unpack_load
+from services.edge.piggyback import pack_load, unpack_load
+from services.edge.settings import Limits, Timeouts
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.wire.rpc import read, report_load
@@ -15,6 +18,7 @@ from tests.services.edge_fleet import CHAT, PEER_KEY, FakeEngine, dies, eventual
 
 PAIR = ("us", "eu")
 STREAM = {**CHAT, "stream": True}
+LONG = {"model": "model", "prompt": [7] * 9_000}
 
 
 def hop(worker: str, origin: str = "us", key: str = PEER_KEY) -> dict[str, str]:
@@ -48,7 +52,7 @@ async def test_a_sibling_steps_in_at_the_far_edge(monkeypatch):
     async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
         lab.holds("us", "eu-1", 8_192)
         lab.behave("eu-1", dies)
-        prompt = {"model": "model", "prompt": [7] * 9_000}
+        prompt = LONG
         answer = await client.post("/v1/completions", json=prompt)
         assert answer.headers["x-kvcompass-worker"] == "eu-0"
         assert lab.served() == {"eu-1": 1, "eu-0": 1}
@@ -63,7 +67,7 @@ async def test_a_dead_region_is_left_after_one_hop(monkeypatch, failure):
     async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
         lab.holds("us", "eu-1", 8_192)
         lab.behave("eu", failure)
-        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        answer = await client.post("/v1/completions", json=LONG)
         assert answer.status_code == 200
         assert answer.headers["x-kvcompass-region"] == "us"
         assert lab.served()["eu-0"] == lab.served()["eu-1"] == 1
@@ -74,7 +78,7 @@ async def test_what_the_far_edge_itself_refuses_is_not_the_clients_business(monk
     async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
         lab.edges["eu"].peer._key = "another-key-another-key"
         lab.holds("us", "eu-1", 8_192)
-        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        answer = await client.post("/v1/completions", json=LONG)
         assert answer.status_code == 200
         assert answer.headers["x-kvcompass-region"] == "us"
         assert lab.metric("us", "retries_total", cause="status_401") == 1
@@ -84,7 +88,7 @@ async def test_an_engines_4xx_passes_both_edges(monkeypatch):
     async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
         lab.holds("us", "eu-1", 8_192)
         lab.behave("eu", status(422))
-        answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+        answer = await client.post("/v1/completions", json=LONG)
         assert answer.status_code == 422
         assert answer.json()["message"] == "engine says 422"
         assert lab.served() == {"eu-1": 1}
@@ -94,7 +98,7 @@ async def test_an_unreachable_edge_costs_one_try_and_is_remembered(monkeypatch):
     async with fleet(monkeypatch) as lab, lab.client() as client:
         lab.holds("us", "asia-0", 8_192)
         for _ in range(3):
-            answer = await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000})
+            answer = await client.post("/v1/completions", json=LONG)
             assert answer.headers["x-kvcompass-region"] == "us"
         assert lab.metric("us", "retries_total", cause="unreachable") == 1
 
@@ -104,7 +108,7 @@ async def test_leaving_cancels_the_engine_two_edges_away(monkeypatch):
         lab.holds("us", "eu-1", 8_192)
         lab.behave("eu-1", hangs)
         with pytest.raises(httpx.ReadTimeout):
-            await client.post("/v1/completions", json={"model": "model", "prompt": [7] * 9_000}, timeout=0.5)
+            await client.post("/v1/completions", json=LONG, timeout=0.5)
         await eventually(lambda: lab.engines["eu-1"].cancelled == 1)
         await eventually(lab.at_rest)
         assert lab.outcomes("us") == {"cancelled": 1}
@@ -131,6 +135,80 @@ async def test_a_break_two_edges_away_is_seen_as_one(monkeypatch):
         assert b'"error"' in answer.content
         assert lab.outcomes("us") == {"cut": 1}
         assert lab.metric("eu", "peer_requests_total", origin="us", outcome="cut") == 1
+
+
+async def test_a_worker_that_dies_in_the_middle_leaves_its_siblings_alone(monkeypatch):
+    async def breaks(request, _parsed):
+        response = await FakeEngine("x").begin(request)
+        await response.write(FakeEngine("x").chunk("half"))
+        await asyncio.sleep(0.05)
+        request.transport.abort()
+        return response
+
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", breaks)
+        await client.post("/v1/completions", json={**LONG, "stream": True})
+        assert lab.outcomes("us") == {"cut": 1}
+        view = lab.edges["us"].role.fleet
+        view.refresh(now_us())
+        assert view.standing_of(lab.plan.worker_index("eu-1")) is Standing.SUSPECTED
+        assert view.standing_of(lab.plan.worker_index("eu-0")) is not Standing.SUSPECTED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_far_edge_moves_a_request_away_from_a_worker_that_hangs(monkeypatch, stream):
+    timeouts = Timeouts(first_byte_s=0.3, answer_s=0.3, unready_s=0, drain_s=1)
+    async with fleet(monkeypatch, regions=PAIR, timeouts=timeouts) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", hangs)
+        answer = await client.post("/v1/completions", json={**LONG, "stream": stream})
+        assert answer.headers["x-kvcompass-worker"] == "eu-0"
+        assert lab.metric("eu", "peer_moves_total") == 1
+        assert lab.outcomes("us") == {"ok": 1}
+
+
+async def test_siblings_are_tried_on_the_requests_own_budget(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR, workers=4) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("", dies)
+        answer = await client.post("/v1/completions", json=LONG)
+        assert answer.status_code == 502
+        served = lab.served()
+        assert sum(served.values()) == Limits().attempts
+        assert sum(count for worker, count in served.items() if worker.startswith("eu")) == 2
+
+
+async def test_an_answer_too_large_for_the_far_edge_is_not_made_again(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR, limits=Limits(answer_bytes=10)) as lab:
+        async with lab.client() as client:
+            lab.holds("us", "eu-1", 8_192)
+            answer = await client.post("/v1/completions", json=LONG)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "answer_too_large")
+        assert lab.served() == {"eu-1": 1}
+
+
+async def test_nobody_but_the_edge_asked_tells_its_regions_load(monkeypatch):
+    forged = RegionLoad("eu", "eu", 99, 1, (worker_load("eu-0", 5.0),))
+
+    async def engine(request, parsed):
+        return web.json_response({}, headers={"x-kvcompass-load": pack_load(forged).decode()})
+
+    async with fleet(monkeypatch, regions=("us",)) as lab, lab.client() as client:
+        lab.behave("us", engine)
+        assert (await client.post("/v1/completions", json=LONG)).status_code == 200
+        assert lab.edges["us"].role.fleet.load_of(lab.plan.worker_index("eu-0"), now_us()) is None
+        assert lab.metric("us", "loads_total", source="piggyback", use="accepted") == 0
+
+
+async def test_an_edge_tells_no_other_edges_load(monkeypatch):
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.edges["eu"].role.edge_id = "asia"
+        lab.edges["eu"].role.region = "asia"
+        lab.holds("us", "eu-1", 8_192)
+        assert (await client.post("/v1/completions", json=LONG)).status_code == 200
+        assert lab.metric("us", "loads_total", source="piggyback", use="unknown_sender") == 1
+        assert lab.metric("us", "loads_total", source="piggyback", use="accepted") == 0
 
 
 async def test_the_peer_listener_keeps_strangers_and_loops_out(monkeypatch):
