@@ -145,7 +145,7 @@ async def test_a_restarted_engine_is_learned_anew_in_a_new_epoch(at_work: Scene)
     assert at_work.agent.epoch > epoch
     assert at_work.unit.hellos[-1].handshake.epoch == at_work.agent.epoch
     assert at_work.agent.engine_restarts == 1
-    assert at_work.agent.state is AgentState.EXACT
+    await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
 
 
 async def test_an_engine_that_was_only_silent_keeps_what_was_learned(at_work: Scene) -> None:
