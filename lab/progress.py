@@ -20,6 +20,7 @@ class LabProgress:
     """One line a policy. Use as a context manager."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<12}"),
@@ -46,8 +47,10 @@ class LabProgress:
         self._progress.stop()
 
     def step(self, what: str) -> None:
-        """Shows what is going on now."""
+        """Shows what is going on now: on the line, or as a line of its own where nothing can be redrawn."""
         self._progress.update(self._task, step=what)
+        if not self._console.is_terminal:
+            self._console.print(f"{self._progress.tasks[self._task].description}: {what}", highlight=False)
 
     def begin(self, name: str, requests: int) -> None:
         """Starts the line of the next policy."""

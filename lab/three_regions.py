@@ -38,6 +38,8 @@ _PREFILL_MS_PER_TOKEN = 0.073
 _RELOAD_MS_PER_TOKEN = 0.00524
 _BLOCK_SIZE = 64
 """Divides the ladder's quantum of 128 and keeps the event stream short."""
+_STREAM_INTERVAL = 4
+"""Tokens a streamed chunk, the first token by itself: a dozen processes share a laptop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def _engine(worker: Worker, options: LabOptions) -> ProcessSpec:
         "page_size": _BLOCK_SIZE,
         "cache_tokens": options.cache_tokens,
         "time_scale": options.time_scale,
+        "stream_interval": _STREAM_INTERVAL,
         "event_endpoint": worker.events,
         "replay_endpoint": worker.replay,
     }

@@ -8,7 +8,7 @@ import pytest
 from lab.fleet import Fleet
 from tests.e2e.asking import REGIONS, ask, explain, match_at, new_prompt, seconds_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 def test_a_prompt_served_in_one_region_is_found_from_another_within_a_second(lab: Fleet) -> None:

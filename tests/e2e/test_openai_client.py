@@ -10,7 +10,7 @@ from lab.fleet import Fleet
 from lab.three_regions import MODEL
 from tests.e2e.asking import BODY_LIMIT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three rivers."}]
 TOOL: Any = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}

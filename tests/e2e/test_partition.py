@@ -5,7 +5,7 @@ import pytest
 from lab.fleet import Fleet
 from tests.e2e.asking import ask, explain, match_at, new_prompt, seconds_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 def test_a_partition_costs_no_request_and_heals(lab: Fleet) -> None:

@@ -13,7 +13,7 @@ from lab.three_regions import MODEL
 from lab.workload.request import Request, Workload
 from tests.e2e.asking import REGIONS, ask, explain, match_at, new_prompt, seconds_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 TIME_SCALE = 1.0
 """At full length, so that the engines are what is busy and not the client."""
