@@ -59,6 +59,8 @@ async def test_a_sibling_steps_in_at_the_far_edge(monkeypatch):
         assert lab.metric("eu", "peer_moves_total") == 1
         assert lab.metric("us", "wrong_claims_total", worker="eu-1") == 0
         assert float(lab.edges["us"].role.fleet.beliefs.values.min()) == 1.0
+        standing = {w["worker"]: w["standing"] for w in lab.edges["us"].role.state(now_us())["workers"]}
+        assert (standing["eu-1"], standing["eu-0"]) == ("suspected", "unknown")
         await eventually(lab.at_rest)
 
 
