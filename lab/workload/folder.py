@@ -28,7 +28,7 @@ def read_folder(folder: Path) -> Corpus:
     if not folder.is_dir():
         raise CorpusError(f"{folder} is not a folder; KVCOMPASS_DATA must name one", field="KVCOMPASS_DATA")
     return Corpus(
-        source=str(folder.name),
+        source=f"texts of KVCOMPASS_DATA ({folder.name})",
         documents=_documents(folder / "text" / "loogle"),
         agents=_agents(folder / "text" / "toolbench", folder / "prompts" / "fabric"),
         instructions=_text(folder / "prompts" / "fabric" / f"{_INSTRUCTIONS}.md"),
