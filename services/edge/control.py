@@ -63,7 +63,12 @@ def control_app(
 
     @app.exception_handler(ApiError)
     async def refused(_request: Request, error: ApiError) -> Response:
-        return _error(error)
+        return _error_response(error)
+
+    @app.exception_handler(Exception)
+    async def failed(_request: Request, _error: Exception) -> Response:
+        # Raised on after this answer: the listener logs it.
+        return _error_response(errors.internal())
 
     @app.exception_handler(ClientGoneError)
     async def gone(_request: Request, _error: ClientGoneError) -> Response:
@@ -72,7 +77,7 @@ def control_app(
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> Response:
         make = errors.method_not_allowed if error.status_code == 405 else errors.unknown_url
-        response = _error(make(request.method, request.url.path))
+        response = _error_response(make(request.method, request.url.path))
         response.headers.update(error.headers or {})
         return response
 
@@ -88,6 +93,6 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(value), status, media_type="application/json")
 
 
-def _error(error: ApiError) -> Response:
+def _error_response(error: ApiError) -> Response:
     headers = {name.decode(): value.decode() for name, value in error.headers()}
     return Response(error.body(), error.status, headers)

@@ -2,7 +2,7 @@
 
 from starlette.types import ASGIApp
 
-from services.edge.errors import ApiError, internal, method_not_allowed
+from services.edge.errors import ApiError, method_not_allowed
 from services.edge.exchange import Exchange, Message, Receive, Send
 from services.edge.gateway import Gateway
 from services.edge.headers import OWN_PREFIX
@@ -44,7 +44,6 @@ class PublicListener:
     ) -> None:
         async def with_request_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                exchange.started = True
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", exchange.request_id)]
             await send(message)
 
@@ -56,5 +55,3 @@ class PublicListener:
             await exchange.refuse(error)
         except Exception:
             self._log.exception("control request failed", request_id=exchange.request_id.decode())
-            if not exchange.started:
-                await exchange.refuse(internal())

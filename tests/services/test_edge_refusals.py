@@ -75,6 +75,16 @@ async def test_the_official_client_raises_the_right_errors(monkeypatch):
                 await client.chat.completions.create(model=MODEL, messages=[])
 
 
+async def test_a_fault_of_the_edge_has_openais_shape_on_every_route(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        monkeypatch.setattr(lab.edges["us"].role, "state", lambda _now_us: 1 / 0)
+        monkeypatch.setattr(lab.edges["us"].role, "decide", lambda *_, **__: 1 / 0)
+        failed = (500, None, "internal_error")
+        assert shaped(await client.get("/v1/kvcompass/state")) == failed
+        assert shaped(await client.post("/v1/kvcompass/route", json=CHAT)) == failed
+        assert shaped(await client.post("/v1/chat/completions", json=CHAT)) == failed
+
+
 async def test_a_full_edge_says_so(monkeypatch):
     async with fleet(monkeypatch, limits=Limits(concurrent_requests=1)) as lab, lab.client() as client:
         lab.behave("us", hangs)
