@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from services.edge.readiness import Readiness
 from services.edge.settings import EdgeSettings
 from services.edge.upstream import Upstream
 from services.prompt import PromptEncoder
+from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
@@ -79,7 +79,15 @@ class EdgeService:
 
         self._workers = Upstream.to_workers(timeouts, limits.concurrent_requests * 2)
         self._peers = Upstream.to_peers(timeouts, limits.concurrent_requests, settings.tls)
-        hops = Hops(plan, self._dialer, self._workers, self._peers, region, settings.peer_key)
+        hops = Hops(
+            plan,
+            self._dialer,
+            self._workers,
+            self._peers,
+            region,
+            peer_key=settings.peer_key,
+            engine_key=settings.engine_key,
+        )
         loop = AttemptLoop(hops, Forwarder(limits, timeouts), self.metrics)
         courses = Courses(plan, self.role, attempts=limits.attempts, avoid_us=round(timeouts.suspect_s * 1e6))
         callers = Callers(settings, plan)
@@ -146,7 +154,7 @@ class EdgeService:
         In this order: a snapshot that came while the kernels are being compiled would hold up the loop until
         they are.
         """
-        await self._warm()
+        await in_daemon_thread(warm, "warm")
         self.readiness.warm = True
         units = sorted(self._plan.units, key=lambda unit: unit.shard)
         broadcaster = LoadBroadcaster(
@@ -165,31 +173,6 @@ class EdgeService:
                     jitter=random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
                 )
                 group.create_task(feed, name=f"shard {unit.shard}")
-
-    async def _warm(self) -> None:
-        """Compiles the kernels off the loop, in a daemon thread: a stop does not wait for the compiler."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def tell(error: Exception | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def compile_all() -> None:
-            failure = None
-            try:
-                warm()
-            except Exception as error:
-                failure = error
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, failure)
-
-        threading.Thread(target=compile_all, name="warm", daemon=True).start()
-        await done
 
     def _mode(self) -> Mapping[str, Any]:
         """The effective mode, for the first line of the log."""

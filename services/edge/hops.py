@@ -21,12 +21,20 @@ class Hops:
     """Builds hops. URLs are made once."""
 
     def __init__(
-        self, plan: Plan, dialer: Dialer, workers: Upstream, peers: Upstream, origin: str, peer_key: str
+        self,
+        plan: Plan,
+        dialer: Dialer,
+        workers: Upstream,
+        peers: Upstream,
+        origin: str,
+        *,
+        peer_key: str,
+        engine_key: str,
     ) -> None:
         self._workers = workers
         self._peers = peers
         self._worker_urls = {
-            (worker.id, endpoint): _dialled(worker.url, dialer) / endpoint.path.lstrip("/")
+            (worker.id, endpoint): URL(dialer.url(worker.url) + endpoint.path)
             for worker in plan.workers
             for endpoint in Endpoint
         }
@@ -35,12 +43,14 @@ class Hops:
             for edge in plan.edges
             for endpoint in Endpoint
         }
+        self._worker_headers = {"authorization": f"Bearer {engine_key}"} if engine_key else {}
         self._peer_headers = {"authorization": f"Bearer {peer_key}", ORIGIN_HEADER: origin}
 
     def of(self, attempt: Attempt, endpoint: Endpoint, exchange: Exchange, facts: Mapping[str, str]) -> Hop:
         """The hop of an attempt; `facts` are headers for a peer edge."""
         if not attempt.peer:
-            return Hop(self._worker_urls[attempt.worker_id, endpoint], _headers(exchange), self._workers)
+            headers = {**_headers(exchange), **self._worker_headers}
+            return Hop(self._worker_urls[attempt.worker_id, endpoint], headers, self._workers)
         headers = {**_headers(exchange), **self._peer_headers, **facts}
         url = self._peer_urls[attempt.peer, endpoint]
         return Hop(url, headers, self._peers, attempt.peer, attempt.allowance)
@@ -54,9 +64,3 @@ def _headers(exchange: Exchange) -> dict[str, str]:
             headers[name] = value.decode("latin-1")
     headers.setdefault("content-type", "application/json")
     return headers
-
-
-def _dialled(url: str, dialer: Dialer) -> URL:
-    parsed = URL(url)
-    host, _, port = dialer.resolve(f"{parsed.host}:{parsed.port}").rpartition(":")
-    return parsed.with_host(host.strip("[]")).with_port(int(port))

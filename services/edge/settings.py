@@ -53,6 +53,8 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     """This edge's id in the plan."""
     peer_key: str
     """Shared by the fleet's edges: bearer key of the listener between regions. At least 16 characters."""
+    engine_key: str = ""
+    """Bearer key that the engines of this region demand (SGLang's `--api-key`); nobody else is sent it."""
     policy: Literal["kvcompass", "regional", "round_robin"] = "kvcompass"
     """`regional` sees only its own region's workers, `round_robin` no caches: both are there to compare."""
     lab_mode: bool = False

@@ -93,3 +93,20 @@ async def test_long_prompts_go_through(monkeypatch):
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200
         assert len(lab.engines["us-0"].bodies[0]) > 400_000
+
+
+async def test_engines_get_the_key_they_demand_and_no_other(monkeypatch):
+    async with fleet(monkeypatch, engine_key="key-of-the-engines") as lab, lab.client() as client:
+        lab.holds("us", "us-0", 512)
+        headers = {"authorization": "Bearer key-of-a-client"}
+        assert (await client.post("/v1/chat/completions", json=CHAT, headers=headers)).status_code == 200
+        assert lab.engines["us-0"].headers[0]["authorization"] == "Bearer key-of-the-engines"
+
+
+async def test_peers_never_see_the_key_of_the_engines(monkeypatch):
+    async with fleet(monkeypatch, regions=("us", "eu"), engine_key="key-of-the-engines") as lab:
+        async with lab.client() as client:
+            lab.holds("us", "eu-0", 8_192)
+            answer = await client.post("/v1/completions", json={"model": MODEL, "prompt": [7] * 9_000})
+        assert answer.status_code == 200  # the far edge took its own key, not this one
+        assert lab.engines["eu-0"].headers[0]["authorization"] == "Bearer key-of-the-engines"
