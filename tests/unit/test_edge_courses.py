@@ -166,6 +166,14 @@ def test_nothing_is_tried_after_the_first_byte() -> None:
         assert course.next(NOW_US) is None
 
 
+@pytest.mark.parametrize(("worker", "suspected"), [(EU_0, set()), (EU_1, {"eu-0"})])
+def test_a_sibling_that_answers_speaks_for_itself(worker: int, suspected: set[str]) -> None:
+    edge = Edge(holdings=AT_EU)
+    course = edge.begin()
+    course.first_byte(take(course), worker, True, NOW_US)
+    assert edge.suspected() == suspected
+
+
 def test_what_a_sibling_reused_is_not_held_against_the_claim() -> None:
     edge = Edge(holdings=AT_EU)
     course = edge.begin()
