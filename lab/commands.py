@@ -24,6 +24,12 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("up", help="start a three-region fleet and leave it up until Ctrl-C")
     _fleet_arguments(parser)
     parser.add_argument("--policy", choices=POLICIES, default="kvcompass")
+    parser.add_argument(
+        "--env",
+        type=Path,
+        default=Path("out/lab.env"),
+        help="write the endpoints here (default: %(default)s)",
+    )
     parser.set_defaults(command=_guarded(_up))
 
     parser = commands.add_parser("run", help="start a fleet, replay a workload under one policy, report")
@@ -74,7 +80,7 @@ def _shape(options: argparse.Namespace) -> Shape:
 
 
 def _up(options: argparse.Namespace) -> None:
-    up.stay_up(_options(options), _ports(), keep=options.keep)
+    up.stay_up(_options(options), _ports(), env_path=options.env, keep=options.keep)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -1,9 +1,11 @@
 """`kvcompass lab up`: a fleet that stays, and how to talk to it."""
 
 import time
+from pathlib import Path
 
 from rich.console import Console
 
+from lab.env_file import write_env
 from lab.fleet import Fleet
 from lab.ports import LoopbackPorts
 from lab.three_regions import MODEL, LabOptions, three_regions
@@ -12,17 +14,25 @@ from lab.warm import warm_kernels
 _CHECK_PERIOD_S = 0.5
 
 
-def stay_up(options: LabOptions, ports: LoopbackPorts, *, keep: bool) -> None:
-    """Starts the fleet and holds it until interrupted. Errors: LabError when a process ends unasked."""
+def stay_up(options: LabOptions, ports: LoopbackPorts, *, env_path: Path, keep: bool) -> None:
+    """Starts the fleet, writes its endpoints to `env_path` and holds it until interrupted.
+
+    Errors: LabError when a process ends unasked.
+    """
     console = Console(highlight=False, soft_wrap=True)
     console.print("compiling kernels (the first time only) ...")
     warm_kernels()
     blueprint = three_regions(options, ports)
     with Fleet(blueprint, on_step=lambda step: console.print(f"starting {step} ..."), keep=keep) as fleet:
+        write_env(fleet, env_path)
         console.print(endpoints(fleet), markup=False)
-        while True:
-            fleet.check()
-            time.sleep(_CHECK_PERIOD_S)
+        console.print(f"The same as shell variables: . {env_path}", markup=False)
+        try:
+            while True:
+                fleet.check()
+                time.sleep(_CHECK_PERIOD_S)
+        finally:
+            env_path.unlink(missing_ok=True)
 
 
 def endpoints(fleet: Fleet) -> str:
