@@ -26,7 +26,8 @@ from services.edge.gateway import Gateway
 from services.edge.gauges import EdgeGauges
 from services.edge.hops import Hops
 from services.edge.index_feed import follow
-from services.edge.load_exchange import LoadBroadcaster, LoadService
+from services.edge.load_broadcaster import LoadBroadcaster
+from services.edge.load_service import LoadService
 from services.edge.metrics import EdgeMetrics
 from services.edge.peer import PeerListener
 from services.edge.prompts import PromptReader

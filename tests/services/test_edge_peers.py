@@ -1,6 +1,7 @@
 """Two edges: a request crosses regions once, siblings step in, load travels with answers and by itself."""
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -9,6 +10,7 @@ from aiohttp import web
 from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
 from kvcompass.fleet.view import Standing
 from kvcompass.roles.messages import AgentLoad
+from services.edge import load_broadcaster, load_service
 from services.edge.piggyback import pack_load, unpack_load
 from services.edge.settings import Limits, Timeouts
 from services.runtime.epoch import now_us
@@ -243,7 +245,9 @@ async def test_load_reaches_the_own_edge_and_then_the_others(monkeypatch):
         us, eu = lab.edges["us"], lab.edges["eu"]
         async with Dialer({}).channel(us.place.grpc_address) as channel:
             call = report_load(channel)()
-            await call.write(AgentLoad(us._handshake, 9, 1, worker_load("us-0", 123.0)))
+            await call.write(
+                AgentLoad(replace(us._handshake, component_id="us-0"), 9, 1, worker_load("us-0", 123.0))
+            )
             reply = await asyncio.wait_for(read(call), 5)
             assert reply.sequence == 1
             await call.write(AgentLoad(None, 9, 2, worker_load("us-0", 77.0)))
@@ -258,9 +262,50 @@ async def test_a_stream_without_the_right_handshake_is_refused(monkeypatch):
         us = lab.edges["us"]
         wrong = type(us._handshake)("us-0", 9, 1, 1, {**us._handshake.layout, "quantum": "64"})
         async with Dialer({}).channel(us.place.grpc_address) as channel:
-            for handshake, field in ((None, "handshake"), (wrong, "quantum")):
+            other = replace(us._handshake, component_id="us-1")
+            for handshake, field in ((None, "handshake"), (wrong, "quantum"), (other, "component_id")):
                 call = report_load(channel)()
                 await call.write(AgentLoad(handshake, 9, 1, worker_load("us-0", 1.0)))
                 refusal = await asyncio.wait_for(read(call), 5)
                 assert refusal.field == field
         assert us.role.fleet.load_of(0, now_us()) is None
+
+
+async def test_a_load_stream_that_never_speaks_is_ended(monkeypatch):
+    monkeypatch.setattr(load_service, "_FIRST_S", 0.1)
+    async with fleet(monkeypatch) as lab:
+        async with Dialer({}).channel(lab.edges["us"].place.grpc_address) as channel:
+            refusal = await asyncio.wait_for(read(report_load(channel)()), 5)
+        assert refusal.field == "stream"
+
+
+async def test_nonsense_on_a_load_stream_is_counted_and_refused(monkeypatch):
+    async with fleet(monkeypatch) as lab:
+        us = lab.edges["us"]
+        async with Dialer({}).channel(us.place.grpc_address) as channel:
+            raw = channel.stream_stream("/kvcompass.v1.LoadExchange/ReportLoad")()
+            await raw.write(b"\xff\xff")
+            assert b"AgentLoad" in await asyncio.wait_for(raw.read(), 5)
+            call = report_load(channel)()
+            await call.write(
+                AgentLoad(replace(us._handshake, component_id="us-0"), 9, 1, worker_load("us-0", 1.0))
+            )
+            assert (await asyncio.wait_for(read(call), 5)).sequence == 1
+            await call.write(AgentLoad(None, 9, 2, worker_load("us-1", 1.0)))
+            assert (await asyncio.wait_for(read(call), 5)).field == "load"
+        assert lab.metric("us", "loads_total", source="agent", use="malformed") == 2
+        assert us.role.fleet.load_of(1, now_us()) is None
+
+
+async def test_a_peer_to_which_nothing_is_due_is_not_lost(monkeypatch):
+    monkeypatch.setattr(load_broadcaster, "_REPLY_S", 0.05)
+    async with fleet(monkeypatch, regions=PAIR) as lab:
+        plan, us = lab.plan, lab.edges["us"]
+        broadcaster = load_broadcaster.LoadBroadcaster(
+            plan, "us", us.role, us._handshake, Dialer({}), us.metrics
+        )
+        async with Dialer({}).channel(plan.edges[1].grpc_address) as channel:
+            stream = asyncio.create_task(broadcaster._stream(channel, "eu"))
+            await asyncio.sleep(0.2)
+            assert not stream.done()
+            stream.cancel()

@@ -1,7 +1,6 @@
-"""Load in and out: agents and peer edges report to this edge, it broadcasts its region's queue vector."""
+"""Load out: the region's queue vector, broadcast to the edges of other regions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 import grpc.aio
@@ -10,20 +9,12 @@ from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad
 from kvcompass.plan.model import Plan
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.handshake import check_handshake
-from kvcompass.roles.messages import (
-    Acknowledgement,
-    AgentLoad,
-    Handshake,
-    LoadReply,
-    Refusal,
-    RegionBroadcast,
-)
+from kvcompass.roles.messages import Handshake, Refusal, RegionBroadcast
 from services.edge.metrics import EdgeMetrics
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
-from services.wire.rpc import Context, exchange_load, read
+from services.wire.rpc import exchange_load, read
 
 _REPLY_S = 5.0
 """For the answer to a handshake."""
@@ -32,59 +23,6 @@ _WRITE_S = 2.0
 _RECONNECT_S = 0.5
 _REFUSED_S = 5.0
 """A refusal lasts until somebody changes a plan."""
-
-
-class LoadService:
-    """The server's side; `services.wire.rpc.LoadExchange`."""
-
-    def __init__(self, plan: Plan, layout: Mapping[str, str], role: EdgeRole, metrics: EdgeMetrics) -> None:
-        self._plan = plan
-        self._layout = layout
-        self._role = role
-        self._metrics = metrics
-        self._log = get_logger("load")
-
-    async def report_load(
-        self, messages: AsyncIterator[AgentLoad], context: Context
-    ) -> AsyncIterator[LoadReply]:
-        """One stream a worker. The first message is answered; the others need no answer."""
-        welcomed = False
-        async for message in messages:
-            if not welcomed:
-                refusal = self._refusal(message.handshake)
-                if refusal is not None:
-                    yield refusal
-                    return
-                welcomed = True
-                yield Acknowledgement(message.sequence)
-            verdict = self._role.on_worker_load(message, now_us())
-            self._metrics.loads.labels("agent", verdict.value).inc()
-
-    async def exchange_load(
-        self, messages: AsyncIterator[RegionBroadcast], context: Context
-    ) -> AsyncIterator[LoadReply]:
-        """One stream an edge of another region."""
-        welcomed = False
-        async for message in messages:
-            if not welcomed:
-                refusal = self._refusal(message.handshake)
-                if refusal is not None:
-                    yield refusal
-                    return
-                welcomed = True
-                yield Acknowledgement(message.load.sequence)
-            verdict = self._role.on_region_load(message.load, now_us())
-            self._metrics.loads.labels("broadcast", verdict.value).inc()
-
-    def _refusal(self, handshake: Handshake | None) -> Refusal | None:
-        if handshake is None:
-            return Refusal("handshake", "the first message of a stream must carry the handshake")
-        refusal = check_handshake(handshake, self._layout, self._plan.plan_version)
-        if refusal is not None:
-            self._log.error(
-                "refused", peer=handshake.component_id, field=refusal.field, message=refusal.message
-            )
-        return refusal
 
 
 @dataclass(slots=True)
@@ -110,7 +48,7 @@ class _Mailbox:
 
 
 class LoadBroadcaster:
-    """The client's side: one stream to each edge of another region."""
+    """One stream to each edge of another region."""
 
     def __init__(
         self,
@@ -170,10 +108,12 @@ class LoadBroadcaster:
     async def _stream(self, channel: grpc.aio.Channel, edge_id: str) -> Refusal:
         """Sends what the mailbox gets. Returns when the peer refuses; raises when the stream breaks."""
         mailbox = self._mailboxes[edge_id]
+        # Before the clock starts: to a region that gets piggybacks, nothing may be due for long.
+        load = await mailbox.take()
         call = exchange_load(channel)()
         try:
             async with asyncio.timeout(_REPLY_S):
-                await call.write(RegionBroadcast(self._handshake, await mailbox.take()))
+                await call.write(RegionBroadcast(self._handshake, load))
                 reply = await read(call)
             if isinstance(reply, Refusal):
                 return reply

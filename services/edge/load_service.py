@@ -1,0 +1,120 @@
+"""Load in: agents of this region and edges of the others report to this edge."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kvcompass.errors import ProtocolError
+from kvcompass.fleet.load import LoadVerdict
+from kvcompass.plan.model import Plan
+from kvcompass.roles.edge import EdgeRole
+from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    AgentLoad,
+    Handshake,
+    LoadReply,
+    Refusal,
+    RegionBroadcast,
+)
+from services.edge.metrics import EdgeMetrics
+from services.runtime.epoch import now_us
+from services.runtime.logs import get_logger
+from services.wire.rpc import Context
+
+_FIRST_S = 5.0
+"""For the first message of a stream: longer than any round trip, and nobody holds a stream for nothing."""
+
+_Message = TypeVar("_Message", AgentLoad, RegionBroadcast)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_Message]):
+    """What is particular to the messages of a stream."""
+
+    source: str
+    """Metric label."""
+    sender: Callable[[_Message], str]
+    sequence: Callable[[_Message], int]
+    take: Callable[[_Message, int], LoadVerdict]
+
+
+class LoadService:
+    """`services.wire.rpc.LoadExchange`."""
+
+    def __init__(self, plan: Plan, layout: Mapping[str, str], role: EdgeRole, metrics: EdgeMetrics) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._metrics = metrics
+        self._log = get_logger("load")
+        self._agents: _Kind[AgentLoad] = _Kind(
+            "agent",
+            lambda message: message.load.worker_id,
+            lambda message: message.sequence,
+            role.on_worker_load,
+        )
+        self._edges: _Kind[RegionBroadcast] = _Kind(
+            "broadcast",
+            lambda message: message.load.edge_id,
+            lambda message: message.load.sequence,
+            lambda message, now_us: role.on_region_load(message.load, now_us),
+        )
+
+    async def report_load(
+        self, messages: AsyncIterator[AgentLoad], context: Context
+    ) -> AsyncIterator[LoadReply]:
+        """One stream a worker."""
+        async for reply in self._serve(messages, self._agents):
+            yield reply
+
+    async def exchange_load(
+        self, messages: AsyncIterator[RegionBroadcast], context: Context
+    ) -> AsyncIterator[LoadReply]:
+        """One stream an edge of another region."""
+        async for reply in self._serve(messages, self._edges):
+            yield reply
+
+    async def _serve(
+        self, messages: AsyncIterator[_Message], kind: _Kind[_Message]
+    ) -> AsyncIterator[LoadReply]:
+        """Answers the first message; the others need no answer. A stream speaks for one sender only."""
+        sender = "unknown"
+        try:
+            async with asyncio.timeout(_FIRST_S):
+                first = await anext(messages)
+            sender = kind.sender(first)
+            refusal = self._refusal(first.handshake, sender)
+            if refusal is not None:
+                yield refusal
+                return
+            yield Acknowledgement(kind.sequence(first))
+            self._take(first, kind)
+            async for message in messages:
+                if kind.sender(message) != sender:
+                    raise ProtocolError(f"load of {kind.sender(message)!r}", field="load")
+                self._take(message, kind)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            yield Refusal("stream", f"no first message within {_FIRST_S:g} s")
+        except ProtocolError as error:
+            self._metrics.loads.labels(kind.source, "malformed").inc()
+            self._log.warning("bad load", sender=sender, field=error.field, error=str(error))
+            yield Refusal(error.field, str(error))
+
+    def _take(self, message: _Message, kind: _Kind[_Message]) -> None:
+        verdict = kind.take(message, now_us())
+        self._metrics.loads.labels(kind.source, verdict.value).inc()
+
+    def _refusal(self, handshake: Handshake | None, sender: str) -> Refusal | None:
+        if handshake is None:
+            return Refusal("handshake", "the first message of a stream must carry the handshake")
+        refusal = check_handshake(handshake, self._layout, self._plan.plan_version)
+        if refusal is None and handshake.component_id != sender:
+            refusal = Refusal("component_id", f"{handshake.component_id!r} reports the load of {sender!r}")
+        if refusal is not None:
+            self._log.error(
+                "refused", peer=handshake.component_id, field=refusal.field, message=refusal.message
+            )
+        return refusal
