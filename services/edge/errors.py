@@ -50,6 +50,12 @@ def bad_request(message: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, code="invalid_value", param=param)
 
 
+def context_exceeded(context: int, param: str) -> ApiError:
+    """More text than the model's context could ever hold."""
+    message = f"This model's context holds {context} tokens; the text is longer by far."
+    return ApiError(400, message, code="context_length_exceeded", param=param)
+
+
 def unauthorized(presented: bool) -> ApiError:
     """No key, or one that nobody here knows."""
     message = "Incorrect API key provided." if presented else "No API key: send `Authorization: Bearer KEY`."

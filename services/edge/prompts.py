@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.plan.model import Plan
-from services.edge.errors import bad_request
+from services.edge.errors import bad_request, context_exceeded
 from services.edge.request_body import ModelRequest
 from services.prompt import PromptEncoder, PromptError
 
@@ -42,13 +42,19 @@ class PromptReader:
 
     def __init__(self, encoder: PromptEncoder, plan: Plan, rungs: NDArray[np.int32]) -> None:
         self._encoder = encoder
+        self._context = plan.model.context_length
+        self._longest = self._context * encoder.longest_token
+        """Characters: any longer text has more tokens than the context."""
         self._rungs = rungs
         self._namespaces: Mapping[str, bytes] = {
             group.id: namespace(plan.model, group.salt) for group in plan.sharing_groups
         }
 
     async def read(self, request: ModelRequest, group: str) -> Prompt:
-        """Long texts are tokenized off the event loop. Errors: ApiError 400 naming the field."""
+        """Long texts are tokenized off the event loop, those that cannot fit the context not at all.
+
+        Errors: ApiError 400 naming the field.
+        """
         unkeyed = _unkeyed(request)
         if unkeyed is not None:
             return Prompt(max(1, len(request.body) // _BYTES_PER_TOKEN), _NO_KEYS, unkeyed)
@@ -61,12 +67,18 @@ class PromptReader:
         if request.tokens is not None:
             return request.tokens
         if request.text is not None:
-            return await self._encoder.encode_async(request.text)
+            return await self._encode(request.text, "prompt", rendered=False)
         try:
             text = self._encoder.render_chat(request.messages, request.tools)
         except PromptError as error:
             raise bad_request(f"{error.field}: {error}", error.field) from error
-        return await self._encoder.encode_async(text, rendered=True)
+        return await self._encode(text, "messages", rendered=True)
+
+    async def _encode(self, text: str, field: str, *, rendered: bool) -> NDArray[np.int32]:
+        if len(text) > self._longest:
+            # Seconds in a thread of two, which nobody can cancel, for an engine to say the same.
+            raise context_exceeded(self._context, field)
+        return await self._encoder.encode_async(text, rendered=rendered)
 
 
 def _unkeyed(request: ModelRequest) -> Unkeyed | None:

@@ -37,6 +37,8 @@ class PromptEncoder:
         self.digest = digests
         """SHA-256 in hex of the content of `tokenizer` and `chat_template`: what the layout digest covers."""
         self.vocabulary = tokenizer.get_vocab_size()
+        self.longest_token = max(map(len, tokenizer.get_vocab()))
+        """Characters of the longest vocabulary entry: n characters are at least n / longest_token tokens."""
 
     @classmethod
     def load(

@@ -82,6 +82,23 @@ async def test_faulty_messages_are_named(messages):
     assert (caught.value.param or "").startswith("messages")
 
 
+@pytest.mark.parametrize("endpoint", list(Endpoint))
+async def test_what_cannot_fit_the_context_is_not_tokenized(endpoint, monkeypatch):
+    longest = PLAN.model.context_length * ENCODER.longest_token
+    monkeypatch.setattr(PromptEncoder, "encode", lambda *_, **__: 1 / 0)
+    text = "a" * (longest + 1)
+    fields = (
+        {"prompt": text}
+        if endpoint is Endpoint.COMPLETIONS
+        else {"messages": [{"role": "user", "content": text}]}
+    )
+    with pytest.raises(ApiError) as caught:
+        await READER.read(request(endpoint, **fields), "a")
+    assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+    with pytest.raises(ZeroDivisionError):
+        await READER.read(request(prompt=text[1:]), "a")
+
+
 def usage(details: object) -> dict[str, object]:
     return {"prompt_tokens": 100, "prompt_tokens_details": details}
 

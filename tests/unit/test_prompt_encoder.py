@@ -25,6 +25,11 @@ def test_plain_text_survives_encoding(text: str) -> None:
     assert ENCODER.decode(tokens) == text
 
 
+@given(st.text() | st.integers(1, 1_000).map(lambda n: " " * n) | st.sampled_from(CONTROL_TOKENS))
+def test_no_token_holds_more_than_the_longest(text: str) -> None:
+    assert len(ENCODER.encode(text)) * ENCODER.longest_token >= len(text)
+
+
 @settings(max_examples=40)
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=5), st.text(max_size=40))
 def test_a_longer_conversation_extends_the_tokens_of_the_shorter(turns: list[str], answer: str) -> None:
