@@ -169,9 +169,7 @@ class EdgeService:
                     unit.address,
                     follower,
                     self._dialer,
-                    lambda: None,
-                    asyncio.Event(),
-                    jitter=random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
+                    random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
                 )
                 group.create_task(feed, name=f"shard {unit.shard}")
 

@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 import grpc.aio
 
@@ -25,64 +24,31 @@ _log = get_logger("index_feed")
 
 
 async def follow(
-    shard: int,
-    address: str,
-    follower: IndexFollower,
-    dialer: Dialer,
-    on_change: Callable[[], None],
-    stop: asyncio.Event,
-    *,
-    jitter: random.Random | None = None,
-) -> None:
-    """Keeps `follower` on the stream of the unit at a plan address until `stop` is set.
+    shard: int, address: str, follower: IndexFollower, dialer: Dialer, jitter: random.Random
+) -> NoReturn:
+    """Keeps `follower` on the stream of the unit at a plan address until cancelled.
 
-    `on_change` is called after every message that was taken and when a stream ends; it must not block. Every
-    wait has a bound: silence for longer than the follower's stale bound ends a stream, and so does a write
-    that does not get through. A new stream follows after a jittered, capped delay.
+    Every wait has a bound: silence for longer than the follower's stale bound ends a stream, and so does a
+    write that does not get through. A new stream follows after a jittered, capped delay.
     """
     assert follower.shard == shard
-    feed = asyncio.create_task(_feed(address, follower, dialer, on_change, jitter or random.Random()))  # noqa: S311
-    stopping = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({feed, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if feed.done():
-            feed.result()
-    finally:
-        feed.cancel()
-        stopping.cancel()
-        await asyncio.gather(feed, stopping, return_exceptions=True)
-
-
-async def _feed(
-    address: str,
-    follower: IndexFollower,
-    dialer: Dialer,
-    on_change: Callable[[], None],
-    jitter: random.Random,
-) -> None:
     delay_s = _FIRST_DELAY_S
+    said: tuple[str, str] | None = None
     async with dialer.channel(address) as channel:
         while True:
-            ended = await _one_stream(channel, follower, on_change)
+            ended = await _one_stream(channel, follower)
             if follower.state(now_us()) is FollowerState.EXACT:
-                delay_s = _FIRST_DELAY_S
+                delay_s, said = _FIRST_DELAY_S, None
             follower.stream_ended(ended.reason)
-            on_change()
-            _log.warning(
-                "index stream ended",
-                shard=follower.shard,
-                unit=address,
-                reason=ended.reason.value,
-                detail=ended.detail,
-                retry_s=delay_s,
-            )
+            why = (ended.reason.value, ended.detail)
+            if why != said:  # once, not at every attempt
+                said = why
+                _log.warning("index stream ended", shard=shard, unit=address, reason=why[0], detail=why[1])
             await asyncio.sleep(delay_s * jitter.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
 
-async def _one_stream(
-    channel: grpc.aio.Channel, follower: IndexFollower, on_change: Callable[[], None]
-) -> Resubscribe:
+async def _one_stream(channel: grpc.aio.Channel, follower: IndexFollower) -> Resubscribe:
     """Follows one stream to its end. Reading yields to the loop between messages: requests go on."""
     bound_s = follower.stale_after_us / 1e6
     call = rpc.subscribe(channel)()
@@ -96,7 +62,6 @@ async def _one_stream(
             if message is None:
                 return Resubscribe(ResubscribeReason.LOST, "the unit ended the stream")
             ended = follower.on_message(message, now_us())
-            on_change()
             if ended is not None:
                 return ended
             if not isinstance(message, PatchGroups) and follower.applied_sequence != acknowledged:

@@ -1,11 +1,13 @@
 """A unit behind real gRPC on loopback, an agent that talks to it, and an edge's feed into a real view."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import grpc.aio
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from kvcompass.index import IndexView, ShardTables, index_shape, warm
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import FollowerState, IndexFollower
+from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
@@ -24,6 +26,7 @@ from kvcompass.roles.messages import (
     Refusal,
     ReportRequest,
     UnitToAgent,
+    UnitToEdge,
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
@@ -123,42 +126,51 @@ async def connected(agent: TwinAgent, address: str) -> AsyncIterator[ConnectedAg
             await asyncio.gather(answering, return_exceptions=True)
 
 
+class NotingFollower(IndexFollower):
+    """Keeps the states it went through."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.states: list[FollowerState] = []
+
+    def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
+        ended = super().on_message(message, now_us)
+        self._note(now_us)
+        return ended
+
+    def stream_ended(self, reason: ResubscribeReason) -> None:
+        super().stream_ended(reason)
+        self._note(now_us())
+
+    def _note(self, now_us: int) -> None:
+        state = self.state(now_us)
+        if self.states[-1:] != [state]:
+            self.states.append(state)
+
+
 class FollowingEdge:
     def __init__(self, plan: Plan, address: str, stale_after_us: int) -> None:
         self.view = IndexView(index_shape(plan))
         handshake = Handshake(
             "edge-a", next(_epochs), PROTOCOL_VERSION, plan.plan_version, layout_fields(plan)
         )
-        self.follower = IndexFollower(0, self.view, handshake, stale_after_us=stale_after_us)
-        self.states: list[FollowerState] = []
-        self.stop = asyncio.Event()
+        self.follower = NotingFollower(0, self.view, handshake, stale_after_us=stale_after_us)
         self._address = address
 
     @asynccontextmanager
     async def feed(self) -> AsyncIterator["FollowingEdge"]:
         """Follows until the context ends; may be entered again."""
-        self.stop.clear()
-        feeding = asyncio.create_task(
-            follow(
-                0,
-                self._address,
-                self.follower,
-                Dialer({}),
-                self._note,
-                self.stop,
-                jitter=random.Random(1),
-            )
-        )
+        feeding = asyncio.create_task(follow(0, self._address, self.follower, Dialer({}), random.Random(1)))
         try:
             yield self
         finally:
-            self.stop.set()
-            async with asyncio.timeout(5):
+            feeding.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
                 await feeding
 
-    def _note(self) -> None:
-        if self.states[-1:] != [self.state]:
-            self.states.append(self.state)
+    @property
+    def states(self) -> list[FollowerState]:
+        return self.follower.states
 
     @property
     def state(self) -> FollowerState:
