@@ -18,7 +18,8 @@ class SettingsError(KVCompassError):
 
 
 class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Mutual TLS between components. All three files are PEM; each side presents `cert` and trusts `ca`."""
+    """Mutual TLS between components. All three are PEM files, relative to the settings file; each side
+    presents `cert` and trusts `ca`."""
 
     cert: str
     key: str
@@ -56,6 +57,11 @@ def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None 
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not TOML: {error}", field="settings") from error
+    if isinstance(raw.get("tls"), dict):
+        raw["tls"] = {
+            name: str(resolve_path(path, value)) if isinstance(value, str) else value
+            for name, value in raw["tls"].items()
+        }
     raw.update(overrides or {})
     try:
         return msgspec.convert(raw, cls, strict=True)
