@@ -30,7 +30,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
-from services.edge.index_feed import follow
+from services.edge.fleet.index_feed import follow
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc

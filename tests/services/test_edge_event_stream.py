@@ -6,7 +6,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.edge.event_stream import EventStream
+from services.edge.requests.event_stream import EventStream
 
 TOKEN = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":null}\n\n'
 TRICK = b'data: {"choices":[{"delta":{"content":"\\"usage\\":{ and \\n\\n"}}]}\n\n'

@@ -10,8 +10,8 @@ from aiohttp import web
 from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
 from kvcompass.fleet.view import Standing
 from kvcompass.roles.messages import AgentLoad
-from services.edge import load_broadcaster, load_service
-from services.edge.piggyback import pack_load, unpack_load
+from services.edge.fleet import load_broadcaster, load_service
+from services.edge.fleet.piggyback import pack_load, unpack_load
 from services.edge.settings import Limits, Timeouts
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer

@@ -7,11 +7,11 @@ from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels.query_plan import query_plan
-from services.edge.errors import ApiError
-from services.edge.piggyback import pack_load, unpack_load
-from services.edge.prompts import PromptReader, Unkeyed
-from services.edge.request_body import Endpoint, parse_request
-from services.edge.usage import ReuseReader
+from services.edge.fleet.piggyback import pack_load, unpack_load
+from services.edge.requests.errors import ApiError
+from services.edge.requests.prompts import PromptReader, Unkeyed
+from services.edge.requests.request_body import Endpoint, parse_request
+from services.edge.requests.usage import ReuseReader
 from services.prompt import PromptEncoder
 from tests.models.routing_fleets import make_plan
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.edge.errors import ApiError
-from services.edge.request_body import Endpoint, guess_endpoint, parse_request
+from services.edge.requests.errors import ApiError
+from services.edge.requests.request_body import Endpoint, guess_endpoint, parse_request
 
 MODEL = "m"
 values = st.recursive(

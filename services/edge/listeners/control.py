@@ -7,13 +7,13 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from services.edge import errors
-from services.edge.callers import Callers
-from services.edge.errors import ApiError
-from services.edge.exchange import ClientGoneError, Exchange
-from services.edge.explain import Explainer
-from services.edge.public import EXCHANGE
+from services.edge.listeners.explain import Explainer
+from services.edge.listeners.public import EXCHANGE
 from services.edge.readiness import Readiness
+from services.edge.requests import errors
+from services.edge.requests.callers import Callers
+from services.edge.requests.errors import ApiError
+from services.edge.requests.exchange import ClientGoneError, Exchange
 
 _CREATED = 1_767_225_600
 """`created` of the served model: clients want a number, the plan has none. 2026-01-01."""

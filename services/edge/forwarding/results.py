@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvcompass.roles.attempts import Failure, Fault
-from services.edge import errors
-from services.edge.errors import ApiError
+from services.edge.requests import errors
+from services.edge.requests.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)

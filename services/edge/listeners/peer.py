@@ -7,11 +7,15 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.attempts import Attempt
 from kvcompass.roles.courses import CarriedCourse, Courses
 from kvcompass.routing import NoWorker
-from services.edge import errors
-from services.edge.attempt_loop import AttemptLoop, Cargo
-from services.edge.callers import require_peer
-from services.edge.errors import ApiError
-from services.edge.exchange import (
+from services.edge.fleet.piggyback import pack_load
+from services.edge.forwarding.attempt_loop import AttemptLoop, Cargo
+from services.edge.forwarding.results import Broke, Served, last_word
+from services.edge.forwarding.upstream import UpstreamAnswer
+from services.edge.metrics import EdgeMetrics, Outcome
+from services.edge.requests import errors
+from services.edge.requests.callers import require_peer
+from services.edge.requests.errors import ApiError
+from services.edge.requests.exchange import (
     ClientGoneError,
     DeadlineError,
     Exchange,
@@ -21,7 +25,7 @@ from services.edge.exchange import (
     Receive,
     Send,
 )
-from services.edge.headers import (
+from services.edge.requests.headers import (
     ATTEMPTS_HEADER,
     CLAIM_HEADER,
     LOAD_HEADER,
@@ -30,12 +34,8 @@ from services.edge.headers import (
     TOKENS_HEADER,
     WORKER_HEADER,
 )
-from services.edge.metrics import EdgeMetrics, Outcome
-from services.edge.piggyback import pack_load
-from services.edge.request_body import Endpoint
-from services.edge.results import Broke, Served, last_word
+from services.edge.requests.request_body import Endpoint
 from services.edge.settings import EdgeSettings
-from services.edge.upstream import UpstreamAnswer
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
 
@@ -157,7 +157,7 @@ class PeerListener:
 
 
 class _Passage:
-    """One request passing through; `services.edge.attempt_loop.Trip`."""
+    """One request passing through; `services.edge.forwarding.attempt_loop.Trip`."""
 
     def __init__(self, courses: Courses, metrics: EdgeMetrics, carried: Carried) -> None:
         self.course: CarriedCourse = courses.carry(

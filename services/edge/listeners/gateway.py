@@ -1,15 +1,15 @@
 """The public hot path: one plain ASGI callable, from the request's bytes to exactly one outcome."""
 
-from services.edge import errors
-from services.edge.attempt_loop import Cargo
-from services.edge.callers import Callers
-from services.edge.dispatch import Dispatcher
-from services.edge.errors import ApiError
-from services.edge.exchange import ClientGoneError, DeadlineError, Exchange, Presence
+from services.edge.forwarding.attempt_loop import Cargo
+from services.edge.listeners.dispatch import Dispatcher
 from services.edge.metrics import EdgeMetrics, Outcome
-from services.edge.prompts import PromptReader
 from services.edge.readiness import Readiness
-from services.edge.request_body import Endpoint, parse_request
+from services.edge.requests import errors
+from services.edge.requests.callers import Callers
+from services.edge.requests.errors import ApiError
+from services.edge.requests.exchange import ClientGoneError, DeadlineError, Exchange, Presence
+from services.edge.requests.prompts import PromptReader
+from services.edge.requests.request_body import Endpoint, parse_request
 from services.edge.settings import EdgeSettings
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger

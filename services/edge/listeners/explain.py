@@ -5,12 +5,12 @@ from typing import Any
 from kvcompass.levels import QueryPlan
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.routing import Candidate, NoWorker
-from services.edge import errors
-from services.edge.callers import Caller
-from services.edge.exchange import Exchange
-from services.edge.prompts import Prompt, PromptReader
 from services.edge.readiness import Readiness
-from services.edge.request_body import guess_endpoint, parse_request
+from services.edge.requests import errors
+from services.edge.requests.callers import Caller
+from services.edge.requests.exchange import Exchange
+from services.edge.requests.prompts import Prompt, PromptReader
+from services.edge.requests.request_body import guess_endpoint, parse_request
 from services.edge.settings import Limits
 from services.runtime.epoch import now_us
 

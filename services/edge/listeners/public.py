@@ -2,11 +2,11 @@
 
 from starlette.types import ASGIApp
 
-from services.edge.errors import ApiError, method_not_allowed
-from services.edge.exchange import Exchange, Message, Receive, Send
-from services.edge.gateway import Gateway
-from services.edge.headers import OWN_PREFIX
-from services.edge.request_body import Endpoint
+from services.edge.listeners.gateway import Gateway
+from services.edge.requests.errors import ApiError, method_not_allowed
+from services.edge.requests.exchange import Exchange, Message, Receive, Send
+from services.edge.requests.headers import OWN_PREFIX
+from services.edge.requests.request_body import Endpoint
 from services.edge.settings import Limits
 from services.runtime.logs import get_logger
 

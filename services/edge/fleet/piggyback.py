@@ -5,7 +5,7 @@ import binascii
 
 from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad
-from services.edge.headers import LOAD_HEADER
+from services.edge.requests.headers import LOAD_HEADER
 from services.wire.load import decode_region_load, encode_region_load
 
 

@@ -7,10 +7,14 @@ from kvcompass.fleet.load import LoadVerdict
 from kvcompass.roles.attempts import Attempt
 from kvcompass.roles.courses import Course, Courses
 from kvcompass.routing import Decision, NoWorker
-from services.edge import errors
-from services.edge.attempt_loop import AttemptLoop, Cargo
-from services.edge.exchange import Header
-from services.edge.headers import (
+from services.edge.fleet.piggyback import unpack_load
+from services.edge.forwarding.attempt_loop import AttemptLoop, Cargo
+from services.edge.forwarding.results import Broke, Served, last_word
+from services.edge.forwarding.upstream import UpstreamAnswer
+from services.edge.metrics import EdgeMetrics, Outcome
+from services.edge.requests import errors
+from services.edge.requests.exchange import Header
+from services.edge.requests.headers import (
     ATTEMPTS_HEADER,
     CLAIM_HEADER,
     LOAD_HEADER,
@@ -18,12 +22,8 @@ from services.edge.headers import (
     TOKENS_HEADER,
     WORKER_HEADER,
 )
-from services.edge.metrics import EdgeMetrics, Outcome
-from services.edge.piggyback import unpack_load
-from services.edge.prompts import Prompt
-from services.edge.results import Broke, Served, last_word
-from services.edge.upstream import UpstreamAnswer
-from services.edge.usage import ReuseReader
+from services.edge.requests.prompts import Prompt
+from services.edge.requests.usage import ReuseReader
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
 
@@ -75,7 +75,7 @@ class Dispatcher:
 
 
 class _Journey:
-    """One request on its way; `services.edge.attempt_loop.Trip`."""
+    """One request on its way; `services.edge.forwarding.attempt_loop.Trip`."""
 
     def __init__(
         self, dispatcher: Dispatcher, course: Course, cargo: Cargo, arrived_us: int, choices: int, admin: bool

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.plan.model import Plan
-from services.edge.errors import bad_request, context_exceeded
-from services.edge.request_body import ModelRequest
+from services.edge.requests.errors import bad_request, context_exceeded
+from services.edge.requests.request_body import ModelRequest
 from services.prompt import PromptEncoder, PromptError
 
 _BYTES_PER_TOKEN = 4

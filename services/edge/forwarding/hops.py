@@ -6,11 +6,11 @@ from yarl import URL
 
 from kvcompass.plan.model import Plan
 from kvcompass.roles.attempts import Attempt
-from services.edge.exchange import Exchange
-from services.edge.forward import Hop
-from services.edge.headers import ORIGIN_HEADER
-from services.edge.request_body import Endpoint
-from services.edge.upstream import Upstream
+from services.edge.forwarding.forward import Hop
+from services.edge.forwarding.upstream import Upstream
+from services.edge.requests.exchange import Exchange
+from services.edge.requests.headers import ORIGIN_HEADER
+from services.edge.requests.request_body import Endpoint
 from services.runtime.grpc_transport import Dialer
 
 _FORWARDED = ("content-type", "accept", "traceparent", "tracestate")

@@ -10,12 +10,12 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from kvcompass.roles.attempts import Fault
-from services.edge.event_stream import EventStream
-from services.edge.exchange import Exchange, Header
-from services.edge.headers import ATTEMPTS_HEADER, OWN_PREFIX, WORKER_HEADER
-from services.edge.results import Broke, Refused, Result, Served
+from services.edge.forwarding.results import Broke, Refused, Result, Served
+from services.edge.forwarding.upstream import Upstream, UpstreamAnswer, UpstreamError
+from services.edge.requests.event_stream import EventStream
+from services.edge.requests.exchange import Exchange, Header
+from services.edge.requests.headers import ATTEMPTS_HEADER, OWN_PREFIX, WORKER_HEADER
 from services.edge.settings import Limits, Timeouts
-from services.edge.upstream import Upstream, UpstreamAnswer, UpstreamError
 
 RETRIED_STATUSES = frozenset({502, 503, 504})
 """They say "not here, not now". A 500 may be the request's own fault: it is passed on, not spread."""

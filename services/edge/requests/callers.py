@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvcompass.plan.model import Plan
-from services.edge.errors import forbidden, unauthorized
+from services.edge.requests.errors import forbidden, unauthorized
 from services.edge.settings import EdgeSettings
 from services.runtime.auth import ApiKeys, bearer_token
 from services.runtime.settings import SettingsError

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
 from typing import Any, Self
 
-from services.edge.errors import (
+from services.edge.requests.errors import (
     ApiError,
     body_too_large,
     body_too_slow,
     headers_too_large,
     unsupported_encoding,
 )
-from services.edge.event_stream import error_event
+from services.edge.requests.event_stream import error_event
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -8,7 +8,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from services.edge.errors import bad_request, model_not_found
+from services.edge.requests.errors import bad_request, model_not_found
 
 _ASK_USAGE = b'"stream_options":{"include_usage":true}}'
 _LARGEST_TOKEN = 2**31 - 1

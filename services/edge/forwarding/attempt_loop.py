@@ -7,14 +7,14 @@ from typing import Protocol
 from kvcompass.roles.attempts import Attempt
 from kvcompass.roles.courses import Course
 from kvcompass.routing import NoWorker
-from services.edge import errors
-from services.edge.exchange import Exchange, Header
-from services.edge.forward import Forwarder
-from services.edge.hops import Hops
+from services.edge.forwarding.forward import Forwarder
+from services.edge.forwarding.hops import Hops
+from services.edge.forwarding.results import Broke, Refused, Result, Served, cause, failure
+from services.edge.forwarding.upstream import UpstreamAnswer
 from services.edge.metrics import EdgeMetrics
-from services.edge.request_body import Endpoint
-from services.edge.results import Broke, Refused, Result, Served, cause, failure
-from services.edge.upstream import UpstreamAnswer
+from services.edge.requests import errors
+from services.edge.requests.exchange import Exchange, Header
+from services.edge.requests.request_body import Endpoint
 from services.runtime.epoch import now_us
 
 

@@ -1,0 +1,1 @@
+"""A request on its way: attempts, hops, the connection to an engine or a peer edge, and how attempts end."""
