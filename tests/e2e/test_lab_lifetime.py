@@ -1,6 +1,7 @@
 """A lab leaves nothing running: after Ctrl-C, and when it is killed itself."""
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,3 +48,4 @@ def test_nothing_is_left_running(number: signal.Signals) -> None:
             lab.kill()
         assert seconds_until(lambda: not processes_of(directory), limit_s=5.0) < 5.0
     assert number == signal.SIGKILL or not Path(directory).exists()
+    shutil.rmtree(directory, ignore_errors=True)
