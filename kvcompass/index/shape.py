@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvcompass.errors import KVCompassError
-from kvcompass.plan.model import Plan
+from kvcompass.plan.model import Plan, worker_slots
 
-WORKERS_PER_TABLE: Final = {32: 16, 64: 32}
-"""2-bit fields in a value."""
 _FILL: Final = 0.85
 """Occupancy at the expected number of entries. Above about 0.95 inserts get slow and then fail."""
 _LEAST_NODES: Final = 64
@@ -38,7 +36,7 @@ class IndexShape:
     @property
     def worker_slots(self) -> int:
         """Workers a table has fields for."""
-        return WORKERS_PER_TABLE[self.value_bits]
+        return worker_slots(self.value_bits)
 
 
 def index_shape(plan: Plan) -> IndexShape:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from kvcompass.errors import PlanError
-from kvcompass.plan.model import Plan, Worker
+from kvcompass.plan.model import Plan, Worker, worker_slots
 from kvcompass.plan.parse import parse_plan
 from kvcompass.plan.sections import TABLE_MAX, UNASSIGNED
 
@@ -24,7 +24,7 @@ def assign_text(text: str) -> str:
         PlanError: The plan is faulty otherwise, or its workers are not written as `[[worker]]` tables.
     """
     plan = parse_plan(text, allow_unassigned=True)
-    assigned = assign_workers(plan.workers, slots=plan.index.value_bits // 2)
+    assigned = assign_workers(plan.workers, slots=worker_slots(plan.index.value_bits))
     if assigned == plan.workers:
         return text
     edited = _insert(text, plan.workers, assigned)
@@ -45,7 +45,7 @@ def assign_workers(workers: Sequence[Worker], *, slots: int) -> tuple[Worker, ..
 
     Args:
         workers: Those unassigned have table and slot -1.
-        slots: Of a table: 16 or 32.
+        slots: Of a table.
 
     Raises:
         PlanError: The fleet has run out of table ids.

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from kvcompass.plan.draft import Draft, Entry
 from kvcompass.plan.faults import Faults
+from kvcompass.plan.model import worker_slots
 from kvcompass.plan.sections import DEFAULT_SHARING_GROUP, UNASSIGNED
 from kvcompass.plan.values import listener
 
@@ -143,10 +144,10 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
     for i, entry in enumerate(draft.arrays["worker"]):
         table, slot, region = entry["table"], entry["slot"], entry["region"]
         _check_assigned(i, entry, faults, allow_unassigned=allow_unassigned)
-        if slot is not None and value_bits is not None and slot >= value_bits // 2:
+        if slot is not None and value_bits is not None and slot >= worker_slots(value_bits):
             faults.add(
                 f"worker[{i}].slot",
-                f"{slot}: a {value_bits}-bit value has the slots 0..{value_bits // 2 - 1}",
+                f"{slot}: a {value_bits}-bit value has the slots 0..{worker_slots(value_bits) - 1}",
             )
         if table in (None, UNASSIGNED) or slot in (None, UNASSIGNED):
             continue

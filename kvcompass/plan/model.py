@@ -37,9 +37,15 @@ class LengthRule:
 class IndexRule:
     """Layout of the Ludo tables."""
 
-    value_bits: Literal[32, 64] = 32
+    value_bits: Literal[32] = 32
+    """Of a slot: a 2-bit field a worker. Wider values are not available yet."""
     expected_entries: int = 65_536
     """Entries a table (one shard, region and worker group) is sized for."""
+
+
+def worker_slots(value_bits: int) -> int:
+    """Return how many workers a table has fields for: a value holds one tier of 2 bits each."""
+    return value_bits // 2
 
 
 @dataclass(frozen=True, slots=True)

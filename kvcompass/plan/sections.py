@@ -52,7 +52,7 @@ LENGTHS: Final[Fields] = {
 
 _INDEX: Final = IndexRule()
 INDEX: Final[Fields] = {
-    "value_bits": Field(values.choice(32, 64), _INDEX.value_bits),
+    "value_bits": Field(values.choice(32), _INDEX.value_bits),
     "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
 }
 

@@ -28,13 +28,12 @@ def plans(draw: st.DrawFn) -> Plan:
     groups = draw(
         st.lists(st.tuples(IDS, st.text(max_size=8)), min_size=1, max_size=3, unique_by=(_id, _salt))
     )
-    value_bits = draw(st.sampled_from((32, 64)))
     block_size = draw(st.sampled_from((1, 16, 64)))
     quantum = block_size * draw(st.integers(1, 4))
     unit_ids = draw(st.lists(IDS, min_size=1, max_size=3, unique=True))
     shards = draw(st.permutations(range(len(unit_ids))))
     worker_ids = draw(st.lists(IDS, min_size=1, max_size=8, unique=True))
-    slots = draw(st.permutations(range(value_bits // 2)))
+    slots = draw(st.permutations(range(16)))
     workers = []
     for i, name in enumerate(worker_ids):
         region = draw(st.integers(0, len(regions) - 1))
@@ -64,7 +63,7 @@ def plans(draw: st.DrawFn) -> Plan:
             growth=draw(st.floats(min_value=1.0, max_value=2.0)),
             levels=draw(st.integers(1, 8)),
         ),
-        index=IndexRule(value_bits, draw(st.integers(1, 1 << 20))),
+        index=IndexRule(expected_entries=draw(st.integers(1, 1 << 20))),
         routing=RoutingRule(queue_scale_ms=draw(RATES), lease_ms=draw(st.integers(1, 10_000))),
         regions=tuple(regions),
         wan_ms=tuple(tuple(draw(LATENCIES) for _ in regions) for _ in regions),
