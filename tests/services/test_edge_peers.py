@@ -215,6 +215,15 @@ async def test_an_edge_tells_no_other_edges_load(monkeypatch):
         assert lab.metric("us", "loads_total", source="piggyback", use="accepted") == 0
 
 
+async def test_a_full_far_edge_still_tells_its_load(monkeypatch):
+    async with fleet(monkeypatch) as lab, httpx.AsyncClient(base_url=lab.peer("us"), trust_env=False) as peer:
+        lab.edges["us"].peer._limits = Limits(concurrent_requests=0)
+        answer = await peer.post("/v1/chat/completions", json=CHAT, headers=hop("us-0", "eu"))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "overloaded")
+        assert unpack_load(answer.headers["x-kvcompass-load"]).region == "us"
+        assert answer.headers["x-kvcompass-attempts"] == "0"
+
+
 async def test_the_peer_listener_keeps_strangers_and_loops_out(monkeypatch):
     async with fleet(monkeypatch) as lab, httpx.AsyncClient(base_url=lab.peer("us"), trust_env=False) as peer:
         url = "/v1/chat/completions"

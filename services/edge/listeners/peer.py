@@ -95,9 +95,9 @@ class PeerListener:
                 raise errors.unknown_url(exchange.method, exchange.path)
             carried = self._carried(exchange)
             origin = carried.origin
+            passage = _Passage(self._courses, self._metrics, carried)
             if self.in_progress > self._limits.concurrent_requests:
                 raise errors.overloaded()
-            passage = _Passage(self._courses, self._metrics, carried)
             outcome = await self._serve(exchange, endpoint, carried, passage)
         except ApiError as error:
             outcome = Outcome.of_error(error.status, error.code)
