@@ -185,17 +185,15 @@ class EdgeRole:
         self.cross_region_hits += cross_region_hit
         return Outcome(flight.worker, flight.claimed, cached_tokens, wrong_claim, cross_region_hit, belief)
 
-    def failed(self, request_id: Hashable, now_us: int, *, connect_failed: bool = False) -> bool:
+    def failed(self, request_id: Hashable, now_us: int) -> bool:
         """The attempt ended without a complete answer (error, cancellation); False when it ended before.
 
-        `connect_failed`: the worker could not be reached, and is suspected for a lease.
+        Whom that blames a course says (`kvcompass.roles.courses`).
         """
         flight = self.fleet.end(request_id, now_us)
         if flight is None:
             return False
         self.expected.ended(request_id)
-        if connect_failed:
-            self.fleet.suspect(flight.worker, now_us + self._lease_us)
         return True
 
     # --- load ---------------------------------------------------------------------------------------

@@ -192,5 +192,5 @@ class TestBursts:
         role = make_role()
         all_known(role)
         role.started("first", self.decide(role, KEYS), NOW_US)
-        role.failed("first", NOW_US, connect_failed=True)
+        role.failed("first", NOW_US)
         assert self.decide(role, KEYS).reason is Reason.NO_MATCH

@@ -136,11 +136,12 @@ def test_a_repeated_id_ends_the_attempt_before() -> None:
     assert edge.decide().reason is Reason.NO_MATCH, "nothing of either is expected any more"
 
 
-def test_a_failed_connection_is_tried_again_elsewhere_and_the_worker_is_used_last() -> None:
+def test_a_suspected_worker_is_used_last_until_the_suspicion_ends() -> None:
     edge = Edge()
     first = edge.decide()
     edge.role.started("r", first, edge.now_us)
-    edge.role.failed("r", edge.now_us, connect_failed=True)
+    edge.role.failed("r", edge.now_us)
+    edge.role.fleet.suspect(first.worker, edge.now_us + edge.plan.routing.lease_ms * MS)
     second = edge.decide(exclude=frozenset({first.worker}))
     assert second.worker != first.worker
     assert first.worker not in {edge.decide().worker for _ in range(20)}
