@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -208,9 +209,12 @@ async def eventually(check: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    """Below the ports that the system gives to whoever asks for any: nobody takes it before it is used."""
+    while True:
+        port = random.randint(10_000, 30_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return f"127.0.0.1:{port}"
 
 
 @contextlib.asynccontextmanager
