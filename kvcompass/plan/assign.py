@@ -11,6 +11,8 @@ from kvcompass.plan.parse import parse_plan
 from kvcompass.plan.sections import TABLE_MAX, UNASSIGNED
 
 _WORKER_HEADER: Final = re.compile(r"""\s*\[\[\s*(worker|"worker"|'worker')\s*\]\]""")
+_INDEX_HEADER: Final = re.compile(r"""\s*\[\s*(index|"index"|'index')\s*\]""")
+_SLOTS_GIVEN: Final = re.compile(r"(\s*slots_given\s*=\s*)\[[^\]\n]*\]")
 _ANY_HEADER: Final = re.compile(r"\s*\[")
 _BLANK_OR_COMMENT: Final = re.compile(r"\s*(#|$)")
 
@@ -18,75 +20,104 @@ _BLANK_OR_COMMENT: Final = re.compile(r"\s*(#|$)")
 def assign_text(text: str) -> str:
     """Return the plan's text with a table and a slot for every worker; all else stays as it was, to the byte.
 
-    Places already given are never changed. The same text gives the same places.
+    Places already given are never changed, nor given again after their worker has left: `index.slots_given`
+    in the text keeps count. The same text gives the same places.
 
     Raises:
         PlanError: The plan is faulty otherwise, or its workers are not written as `[[worker]]` tables.
     """
     plan = parse_plan(text, allow_unassigned=True)
-    assigned = assign_workers(plan.workers, slots=worker_slots(plan.index.value_bits))
-    if assigned == plan.workers:
+    workers, given = assign_workers(
+        plan.workers, slots=worker_slots(plan.index.value_bits), given=plan.index.slots_given
+    )
+    after = replace(plan, workers=workers, index=replace(plan.index, slots_given=given))
+    if after == plan:
         return text
-    edited = _insert(text, plan.workers, assigned)
-    if edited is None or not _says(edited, replace(plan, workers=assigned)):
-        places = "; ".join(f"{worker.id}: table {worker.table}, slot {worker.slot}" for worker in assigned)
+    edited = _insert(text, plan.workers, workers, given)
+    if edited is None or not _says(edited, after):
+        places = "; ".join(f"{worker.id}: table {worker.table}, slot {worker.slot}" for worker in workers)
         raise PlanError(
-            (("worker", f"cannot be edited, write each as a [[worker]] table or add by hand {places}"),)
+            (
+                (
+                    "worker",
+                    "cannot be edited, write each as a [[worker]] table and [index] as a table, or add by"
+                    f" hand index.slots_given = {list(given)}; {places}",
+                ),
+            )
         )
     return edited
 
 
-def assign_workers(workers: Sequence[Worker], *, slots: int) -> tuple[Worker, ...]:
-    """Return the workers, in order, each with a table and a slot.
+def assign_workers(
+    workers: Sequence[Worker], *, slots: int, given: Sequence[int] = ()
+) -> tuple[tuple[Worker, ...], tuple[int, ...]]:
+    """Return the workers, in order, each with a table and a slot, and the slots then given in each table.
 
-    A new worker takes the first free slot of its region's last table, or opens a table when that is full. A
-    slot that a removed worker left is free again: first let the plan without that worker be in force for a
-    lease.
+    A new worker takes the slot after the last one ever given in its region's last table, or opens a table
+    when that is full. A place whose worker has left is not given again: views one plan version behind would
+    take the new worker's keys for the old one's.
 
     Args:
         workers: Those unassigned have table and slot -1.
         slots: Of a table.
+        given: Slots given in each table before; a table not listed has as many as its workers show.
 
     Raises:
         PlanError: The fleet has run out of table ids.
     """
-    taken = {(worker.table, worker.slot) for worker in workers if worker.table != UNASSIGNED}
+    placed = [worker for worker in workers if worker.table != UNASSIGNED]
+    counts = [*given, *[0] * (1 + max((worker.table for worker in placed), default=-1) - len(given))]
     last_table: dict[str, int] = {}
-    for worker in workers:
-        if worker.table != UNASSIGNED:
-            last_table[worker.region] = max(worker.table, last_table.get(worker.region, 0))
+    for worker in placed:
+        counts[worker.table] = max(counts[worker.table], worker.slot + 1)
+        last_table[worker.region] = max(worker.table, last_table.get(worker.region, 0))
     assigned = []
     for worker in workers:
         if worker.table != UNASSIGNED:
             assigned.append(worker)
             continue
         table = last_table.get(worker.region)
-        free = next((slot for slot in range(slots) if (table, slot) not in taken), None)
-        if table is None or free is None:
-            table, free = 1 + max(last_table.values(), default=-1), 0
+        if table is None or counts[table] >= slots:
+            table = last_table[worker.region] = len(counts)
+            counts.append(0)
             if table > TABLE_MAX:
                 raise PlanError((("worker", f"{worker.id}: all table ids up to {TABLE_MAX} are taken"),))
-        last_table[worker.region] = table
-        taken.add((table, free))
-        assigned.append(replace(worker, table=table, slot=free))
-    return tuple(assigned)
+        assigned.append(replace(worker, table=table, slot=counts[table]))
+        counts[table] += 1
+    return tuple(assigned), tuple(counts)
 
 
-def _insert(text: str, before: Sequence[Worker], after: Sequence[Worker]) -> str | None:
+def _insert(text: str, before: Sequence[Worker], after: Sequence[Worker], given: Sequence[int]) -> str | None:
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    ending = "\r\n" if lines[0].endswith("\r\n") else "\n"
     headers = [i for i, line in enumerate(lines) if _WORKER_HEADER.match(line)]
     if len(headers) != len(before):
         return None
     for header, old, new in reversed(list(zip(headers, before, after, strict=True))):
         if old != new:
-            last = _last_line_of_entry(lines, header)
-            body = lines[last].rstrip("\r\n")
-            ending = "\r\n" if lines[header].endswith("\r\n") else "\n"
-            indent = body[: len(body) - len(body.lstrip())]
-            lines[last] = (
-                f"{body}{ending}{indent}table = {new.table}{ending}{indent}slot = {new.slot}{ending}"
-            )
+            _add(lines, header, (f"table = {new.table}", f"slot = {new.slot}"), ending)
+    _put_slots_given(lines, given, ending)
     return "".join(lines)
+
+
+def _put_slots_given(lines: list[str], given: Sequence[int], ending: str) -> None:
+    for i, line in enumerate(lines):
+        if _SLOTS_GIVEN.match(line):
+            lines[i] = _SLOTS_GIVEN.sub(rf"\g<1>{list(given)}", line)
+            return
+    header = next((i for i, line in enumerate(lines) if _INDEX_HEADER.match(line)), None)
+    if header is None:
+        header = next(i for i, line in enumerate(lines) if _WORKER_HEADER.match(line))
+        lines[header:header] = [f"[index]{ending}", ending]
+    _add(lines, header, (f"slots_given = {list(given)}",), ending)
+
+
+def _add(lines: list[str], header: int, added: Sequence[str], ending: str) -> None:
+    """Append lines to the section that begins at `header`, indented as its last line."""
+    last = _last_line_of_entry(lines, header)
+    body = lines[last].rstrip("\r\n")
+    indent = body[: len(body) - len(body.lstrip())]
+    lines[last] = "".join(f"{line}{ending}" for line in (body, *(f"{indent}{field}" for field in added)))
 
 
 def _last_line_of_entry(lines: Sequence[str], header: int) -> int:

@@ -138,13 +138,15 @@ def _check_sharing_groups(draft: Draft, faults: Faults) -> None:
 
 def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:
     value_bits = draft.tables["index"]["value_bits"]
+    given = draft.tables["index"]["slots_given"]
     regions = _ids(draft, "region")
     region_of: dict[int, tuple[str, int]] = {}
     holder: dict[tuple[int, int], int] = {}
     for i, entry in enumerate(draft.arrays["worker"]):
         table, slot, region = entry["table"], entry["slot"], entry["region"]
         _check_assigned(i, entry, faults, allow_unassigned=allow_unassigned)
-        if slot is not None and value_bits is not None and slot >= worker_slots(value_bits):
+        beyond = slot is not None and value_bits is not None and slot >= worker_slots(value_bits)
+        if beyond:
             faults.add(
                 f"worker[{i}].slot",
                 f"{slot}: a {value_bits}-bit value has the slots 0..{worker_slots(value_bits) - 1}",
@@ -163,6 +165,11 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
             faults.add(
                 f"worker[{i}].table",
                 f"table {table} belongs to region {owner!r} (worker[{first}]), not {region!r}",
+            )
+        elif given and not (beyond or allow_unassigned or slot < dict(enumerate(given)).get(table, 0)):
+            faults.add(
+                f"worker[{i}].slot",
+                f"table {table} slot {slot} is missing in index.slots_given; `kvcompass plan assign` adds it",
             )
 
 

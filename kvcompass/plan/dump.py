@@ -57,9 +57,11 @@ def _key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else _value(name)
 
 
-def _value(value: str | float) -> str:
+def _value(value: str | float | tuple[int, ...]) -> str:
     if isinstance(value, str):
         return f'"{"".join(map(_escaped, value))}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(repr, value))}]"
     return repr(value)
 
 

@@ -41,6 +41,9 @@ class IndexRule:
     """Of a slot: a 2-bit field a worker. Wider values are not available yet."""
     expected_entries: int = 65_536
     """Entries a table (one shard, region and worker group) is sized for."""
+    slots_given: tuple[int, ...] = ()
+    """Slots ever given in each table, kept by `kvcompass plan assign` so that none is given twice. Empty: not
+    kept yet, and the workers of the plan are all there ever were."""
 
 
 def worker_slots(value_bits: int) -> int:
@@ -56,6 +59,8 @@ class RoutingRule:
     """tau of the capacity price."""
     capacity_price_max: float = 8.0
     """lambda_max."""
+    wan_charge: Literal["round_trip", "one_way"] = "round_trip"
+    """What the score charges for a far worker: there and back, as a user waits, or the paper's one way."""
     belief_weight: float = 0.2
     """EWMA weight of a new reused/claimed ratio."""
     belief_recovery_ms: int = 60_000
@@ -94,7 +99,7 @@ class MaintenanceUnit:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One engine instance. `table` and `slot` are given once by `kvcompass plan` and never renumbered."""
+    """One engine instance. `table` and `slot` are given by `kvcompass plan`, never renumbered or reused."""
 
     id: str
     region: str

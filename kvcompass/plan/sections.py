@@ -15,6 +15,7 @@ DEFAULT_SHARING_GROUP: Final = SharingGroup("default")
 TABLE_MAX: Final = 4_095
 """Table ids index arrays, so that a slip of the pen must not cost gigabytes."""
 
+_SLOTS_MAX: Final = 16
 _MS_MAX: Final = 60_000.0
 _TOKENS_MAX: Final = 1 << 26
 
@@ -54,12 +55,14 @@ _INDEX: Final = IndexRule()
 INDEX: Final[Fields] = {
     "value_bits": Field(values.choice(32), _INDEX.value_bits),
     "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
+    "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }
 
 _ROUTING: Final = RoutingRule()
 ROUTING: Final[Fields] = {
     "queue_scale_ms": Field(values.number(above=0, most=1e9), _ROUTING.queue_scale_ms),
     "capacity_price_max": Field(values.number(above=0, most=1e6), _ROUTING.capacity_price_max),
+    "wan_charge": Field(values.choice("round_trip", "one_way"), _ROUTING.wan_charge),
     "belief_weight": Field(values.number(above=0, most=1), _ROUTING.belief_weight),
     "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
     "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),

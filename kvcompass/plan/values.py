@@ -54,6 +54,20 @@ def integer(least: int, most: int) -> Reader:
     return read
 
 
+def integers(least: int, most: int, *, most_items: int) -> Reader:
+    """Return a reader of arrays of at most `most_items` integers in least..most; the value is a tuple."""
+    item = integer(least, most)
+
+    def read(value: object) -> tuple[int, ...]:
+        if not isinstance(value, list):
+            raise BadValueError(f"expected an array of integers, found {_describe(value)}")
+        if len(value) > most_items:
+            raise BadValueError(f"{len(value)} items are more than {most_items}")
+        return tuple(map(item, value))
+
+    return read
+
+
 def number(*, above: float, most: float) -> Reader:
     """Return a reader of numbers (integers are taken as floats) in (above, most]."""
 

@@ -9,6 +9,9 @@ from kvcompass.plan import dump_plan, parse_plan
 from kvcompass.plan.layout import layout_digest, layout_fields
 from tests.models.example_plan import EXAMPLE_FILE, EXAMPLE_TEXT, THREE_REGIONS
 
+UNASSIGNED_TEXT = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "").replace("[2, 2, 2]", "[2, 2, 1]")
+"""The example before its last worker was given a place."""
+
 
 def written(tmp_path: Path, text: str) -> str:
     path = tmp_path / "plan.toml"
@@ -42,7 +45,7 @@ def test_show_reports_what_the_context_clips(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_show_takes_a_plan_without_slots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "")
+    text = UNASSIGNED_TEXT
     assert main(["plan", "show", written(tmp_path, text)]) == 0
     assert "unassigned" in capsys.readouterr().out
 
@@ -81,7 +84,7 @@ def test_bytes_that_are_no_plan_are_one_fault(
 
 
 def test_assign_edits_the_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "")
+    text = UNASSIGNED_TEXT
     path = Path(written(tmp_path, text))
     path.chmod(0o640)
     assert main(["plan", "assign", str(path)]) == 0
@@ -95,7 +98,7 @@ def test_assign_edits_the_file_once(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_assign_follows_a_link(tmp_path: Path) -> None:
     target = tmp_path / "real.toml"
-    target.write_text(EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", ""), "utf-8")
+    target.write_text(UNASSIGNED_TEXT, "utf-8")
     link = tmp_path / "plan.toml"
     link.symlink_to(target)
     assert main(["plan", "assign", str(link)]) == 0
@@ -104,7 +107,7 @@ def test_assign_follows_a_link(tmp_path: Path) -> None:
 
 
 def test_assign_leaves_a_faulty_file_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "").replace("shard = 1", "shard = 0")
+    text = UNASSIGNED_TEXT.replace("shard = 1", "shard = 0")
     path = Path(written(tmp_path, text))
     assert main(["plan", "assign", str(path)]) == 1
     assert "unit[1].shard" in capsys.readouterr().err

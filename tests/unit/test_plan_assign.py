@@ -1,6 +1,7 @@
 """Tables and slots are given append-only, and nothing else of the file changes."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,8 @@ from kvcompass.plan.assign import assign_workers
 from kvcompass.plan.model import Worker
 from tests.models.example_plan import EXAMPLE_TEXT, THREE_REGIONS
 
-UNASSIGNED_TEXT = re.sub(r"^(table|slot) = \d+\n", "", EXAMPLE_TEXT, flags=re.MULTILINE)
+UNASSIGNED_TEXT = re.sub(r"^(table|slot) = \d+\n|^slots_given.*\n", "", EXAMPLE_TEXT, flags=re.MULTILINE)
+GIVEN = "slots_given = [2, 2, 2]"
 WORKER = THREE_REGIONS.workers[0]
 REGIONS = st.sampled_from(("us", "eu", "asia"))
 
@@ -22,8 +24,12 @@ def worker(name: str, region: str, table: int = -1, slot: int = -1) -> Worker:
     return replace(WORKER, id=name, region=region, table=table, slot=slot)
 
 
-def places(workers: tuple[Worker, ...]) -> list[tuple[int, int]]:
+def places(workers: Iterable[Worker]) -> list[tuple[int, int]]:
     return [(each.table, each.slot) for each in workers]
+
+
+def assign(workers: Sequence[Worker], *, slots: int = 16, given: Sequence[int] = ()) -> tuple[Worker, ...]:
+    return assign_workers(workers, slots=slots, given=given)[0]
 
 
 def test_the_example_is_what_assigning_gives() -> None:
@@ -36,8 +42,8 @@ def test_a_full_assignment_leaves_the_text_alone() -> None:
 
 def test_only_lines_are_added() -> None:
     after = assign_text(UNASSIGNED_TEXT).splitlines()
-    added = [line for line in after if re.fullmatch(r"(table|slot) = \d+", line)]
-    assert len(added) == 2 * len(THREE_REGIONS.workers)
+    added = [line for line in after if re.fullmatch(r"(table|slot) = \d+|slots_given = \[2, 2, 2\]", line)]
+    assert len(added) == 2 * len(THREE_REGIONS.workers) + 1
     assert [line for line in after if line not in added] == UNASSIGNED_TEXT.splitlines()
 
 
@@ -59,7 +65,8 @@ def test_comments_blank_lines_and_odd_headers_stay(entry: str) -> None:
     text = EXAMPLE_TEXT + "\n" + entry.format(fields=fields)
     after = assign_text(text)
     assert after.count("table = 1\nslot = 2\n") == 1
-    assert after.replace("table = 1\nslot = 2\n", "").rstrip("\n") == text.rstrip("\n")
+    after_old = after.replace("table = 1\nslot = 2\n", "").replace("slots_given = [2, 3, 2]", GIVEN)
+    assert after_old.rstrip("\n") == text.rstrip("\n")
     assert parse_plan(after).workers[-1].slot == 2
 
 
@@ -94,24 +101,53 @@ def test_a_faulty_plan_is_not_touched() -> None:
 @pytest.mark.parametrize("slots", [16, 32])
 def test_the_worker_after_a_full_table_opens_another(slots: int) -> None:
     workers = tuple(worker(f"w{i}", "us") for i in range(slots + 1))
-    assert places(assign_workers(workers, slots=slots)) == [(0, i) for i in range(slots)] + [(1, 0)]
+    assert places(assign(workers, slots=slots)) == [(0, i) for i in range(slots)] + [(1, 0)]
 
 
 def test_table_ids_are_shared_by_all_regions() -> None:
     workers = (worker("a", "us", 0, 0), worker("b", "eu", 1, 0), *(worker(f"w{i}", "us") for i in range(16)))
-    assert places(assign_workers(workers, slots=16))[-2:] == [(0, 15), (2, 0)]
+    assert places(assign(workers))[-2:] == [(0, 15), (2, 0)]
 
 
-def test_a_free_slot_of_the_last_table_is_taken_and_one_of_an_older_table_is_not() -> None:
+def test_a_slot_that_was_skipped_or_left_is_not_given() -> None:
     old = tuple(worker(f"o{i}", "us", 0, i) for i in range(1, 16))
     workers = (*old, worker("a", "us", 1, 0), worker("b", "us", 1, 2), worker("new", "us"))
-    assert places(assign_workers(workers, slots=16))[-1] == (1, 1)
+    assert places(assign(workers))[-1] == (1, 3)
+    assert places(assign(workers, given=(16, 7)))[-1] == (1, 7)
+    assert places(assign(workers, given=(16, 16)))[-1] == (2, 0)
+    assert places(assign((worker("new", "eu"),), given=(16, 7)))[-1] == (2, 0)
+
+
+@pytest.mark.parametrize("gone", range(6))
+def test_a_worker_put_in_anothers_stead_gets_another_place(gone: int) -> None:
+    """One edit of the file: the old worker's lines go, the new one's come, whatever was its place."""
+    head, *entries = assign_text(EXAMPLE_TEXT).split("[[worker]]\n")
+    left = THREE_REGIONS.workers[gone]
+    entries[gone] = re.sub(r"(table|slot) = \d+\n", "", entries[gone]).replace(left.id, "new")
+    after = parse_plan(assign_text("[[worker]]\n".join((head, *entries))))
+    assert (after.workers[gone].table, after.workers[gone].slot) == (left.table, 2)
+    assert sum(after.index.slots_given) == 7
+    others = [each for each in THREE_REGIONS.workers if each is not left]
+    assert [each for each in after.workers if each.id != "new"] == others
+
+
+@pytest.mark.parametrize("line", ["", "slots_given = []   # none yet\n", "  slots_given=[1]\n"])
+@pytest.mark.parametrize("index", ["[index]\n", "[ 'index' ]  # tables\nvalue_bits = 32\n"])
+def test_the_count_of_given_slots_is_put_where_it_belongs(index: str, line: str) -> None:
+    begin, end = EXAMPLE_TEXT.index("[index]"), EXAMPLE_TEXT.index("[routing]")
+    after = assign_text(EXAMPLE_TEXT[:begin] + index + line + "\n" + EXAMPLE_TEXT[end:])
+    assert parse_plan(after).index.slots_given == (2, 2, 2)
+    assert after.count("# none yet") == line.count("# none yet")
+    assert assign_text(after) == after
+    without = assign_text(EXAMPLE_TEXT[:begin] + EXAMPLE_TEXT[end:])
+    assert parse_plan(without).index.slots_given == (2, 2, 2)
+    assert assign_text(without) == without
 
 
 def test_table_ids_run_out_with_a_message() -> None:
     workers = (worker("a", "us", 4_095, 0), worker("b", "eu"))
     with pytest.raises(PlanError, match="4095"):
-        assign_workers(workers, slots=16)
+        assign(workers)
 
 
 @settings(deadline=None)
@@ -119,14 +155,17 @@ def test_table_ids_run_out_with_a_message() -> None:
 def test_places_are_never_renumbered_shared_or_mixed(
     before: list[str], more: list[str], data: st.DataObject
 ) -> None:
-    first = assign_workers([worker(f"a{i}", region) for i, region in enumerate(before)], slots=16)
+    first, given = assign_workers([worker(f"a{i}", region) for i, region in enumerate(before)], slots=16)
     kept = [each for each in first if data.draw(st.booleans())] if len(first) < 8 else list(first)
-    second = assign_workers([*kept, *(worker(f"b{i}", r) for i, r in enumerate(more))], slots=16)
+    second, counts = assign_workers(
+        [*kept, *(worker(f"b{i}", r) for i, r in enumerate(more))], slots=16, given=given
+    )
     assert list(second[: len(kept)]) == kept
+    assert not set(places(second[len(kept) :])) & set(places(first))
     assert len(set(places(second))) == len(second)
     regions: dict[int, set[str]] = {}
     for each in second:
         regions.setdefault(each.table, set()).add(each.region)
         assert 0 <= each.slot < 16
     assert all(len(found) == 1 for found in regions.values())
-    assert assign_workers(second, slots=16) == second
+    assert assign_workers(second, slots=16, given=counts) == (second, counts)

@@ -118,6 +118,34 @@ FAULTS = [
         "0..15",
     ),
     ("a table id out of bounds", US_0_PLACE, "table = 1000000000\nslot = 0\n", "worker[0].table", "4095"),
+    (
+        "a place that was never given",
+        US_1_PLACE,
+        "table = 0\nslot = 2\n",
+        "worker[1].slot",
+        "missing in index.slots_given; `kvcompass plan assign",
+    ),
+    (
+        "a place beyond those given",
+        "slots_given = [2, 2, 2]",
+        "slots_given = [2, 2, 1]",
+        "worker[5].slot",
+        "missing in index.slots_given",
+    ),
+    (
+        "slots that are no array",
+        "slots_given = [2, 2, 2]",
+        "slots_given = 2",
+        "index.slots_given",
+        "an array",
+    ),
+    (
+        "more than a table has",
+        "slots_given = [2, 2, 2]",
+        "slots_given = [2, 2, 17]",
+        "index.slots_given",
+        "0..16",
+    ),
     ("half a place", US_0_PLACE, "table = 0\n", "worker[0].slot", "both"),
     ("no place", US_0_PLACE, "", "worker[0].table", "plan assign"),
     # Lengths.
@@ -227,6 +255,11 @@ def test_a_missing_section_is_one_fault(section: str) -> None:
     end = EXAMPLE_TEXT.index("\n[", start)
     faults = faults_of(EXAMPLE_TEXT[:start] + EXAMPLE_TEXT[end:])
     assert [path for path, _ in faults] == [section]
+
+
+def test_a_table_that_was_never_given_is_a_fault_of_its_workers() -> None:
+    faults = faults_of(EXAMPLE_TEXT.replace("slots_given = [2, 2, 2]", "slots_given = [2, 2]"))
+    assert [path for path, _ in faults] == ["worker[4].slot", "worker[5].slot"]
 
 
 def test_an_empty_matrix_names_every_row() -> None:
