@@ -79,9 +79,9 @@ def check_settings(settings: EdgeSettings) -> None:
     """Errors: SettingsError for what the types cannot say."""
     if len(settings.peer_key) < 16:
         raise SettingsError("peer_key needs at least 16 characters", field="peer_key")
-    if not settings.lab_mode and not settings.api_keys:
+    if not settings.lab_mode and not settings.api_keys and not settings.admin_keys:
         raise SettingsError(
-            "no API key is known and lab_mode is off, so nobody could call: add api_keys", field="api_keys"
+            "no key is known and lab_mode is off, so nobody could call: add api_keys", field="api_keys"
         )
     for name in Limits.__struct_fields__:
         if getattr(settings.limits, name) < 1:

@@ -172,6 +172,18 @@ async def test_the_far_edge_moves_a_request_away_from_a_worker_that_hangs(monkey
         assert lab.outcomes("us") == {"ok": 1}
 
 
+async def test_a_stream_without_events_blames_the_worker_and_not_the_edge(monkeypatch):
+    async def empty(request, _parsed):
+        return await FakeEngine("x").begin(request)
+
+    async with fleet(monkeypatch, regions=PAIR) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        lab.behave("eu-1", empty)
+        answer = await client.post("/v1/completions", json={**LONG, "stream": True})
+        assert answer.headers["x-kvcompass-worker"] == "eu-0"
+        assert lab.edges["us"].role.fleet.standing_of(lab.plan.worker_index("eu-0")) is not Standing.SUSPECTED
+
+
 async def test_siblings_are_tried_on_the_requests_own_budget(monkeypatch):
     async with fleet(monkeypatch, regions=PAIR, workers=4) as lab, lab.client() as client:
         lab.holds("us", "eu-1", 8_192)

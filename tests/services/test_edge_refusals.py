@@ -156,6 +156,10 @@ def test_settings_that_cannot_work_are_named(changes, field):
     assert caught.value.field == field
 
 
+def test_an_edge_that_only_admins_may_call_is_none_that_nobody_could():
+    check_settings(EdgeSettings(id="us", plan="p", peer_key="p" * 16, admin_keys=KEYS["admin_keys"]))
+
+
 async def test_a_key_of_an_unknown_group_stops_the_start(monkeypatch):
     with pytest.raises(SettingsError, match="not in the plan"):
         async with fleet(monkeypatch, **KEYS):

@@ -119,7 +119,7 @@ class Forwarder:
                 await exchange.start(answer.status, passed_headers(answer.headers) + first_byte(answer))
             await exchange.send(out)
         if not exchange.started:
-            raise UpstreamError(Fault.BROKEN, "a stream without events")
+            raise UpstreamError(Fault.CUT, "a stream without events")
         await exchange.end(events.close())
         return Served(answer.status, events.usage)
 
