@@ -126,7 +126,7 @@ def measure_reader(entries: int) -> dict[str, float]:
         "lookup48_us": median_us(view.lookup, prompts),
         "match48_held_us": median_us(unit.match, prompts),
         "match48_unknown_us": median_us(unit.match, misses),
-        "view_mb": view.words.nbytes / 1e6,
+        "view_mb": view.used_bytes / 1e6,
     }
 
 

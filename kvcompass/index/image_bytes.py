@@ -28,6 +28,7 @@ from kvcompass.kernels.image import (
     digest_words,
     start_digest,
 )
+from kvcompass.plan.sections import TABLE_MAX
 
 _MAGIC: Final = 0x314F4455
 _HEADER: Final = struct.Struct("<II")
@@ -77,17 +78,17 @@ def encode_images(images: Sequence[Image]) -> bytes:
     return b"".join(parts)
 
 
-def decode_images(data: bytes, tables: int) -> tuple[Image, ...]:
+def decode_images(data: bytes) -> tuple[Image, ...]:
     """The tables of a snapshot, digests recomputed. Raises ProtocolError on anything but a whole one."""
     if len(data) < _HEADER.size:
         raise _malformed("shorter than its header")
     magic, count = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise _malformed("unknown magic number")
-    if count != tables:
-        raise _malformed(f"holds {count} tables, the plan has {tables}")
+    if not 0 < count <= TABLE_MAX + 1:
+        raise _malformed(f"{count} tables")
     at, images = _HEADER.size, []
-    for table in range(tables):
+    for table in range(count):
         if len(data) - at < _TABLE.size:
             raise _malformed(f"table {table} is cut off")
         salt, buckets, nodes_a, nodes_b = _TABLE.unpack_from(data, at)

@@ -81,7 +81,6 @@ class LookupUnit:
             view.words,
             view.directory,
             view.present,
-            view.shape.tables,
             np.array(keys, np.uint64),
             self._rungs,
             self._queried,

@@ -22,13 +22,18 @@ def shard_index(key: np.uint64, shards: Int) -> Int:
 
 
 @kernel
-def lookup_keys(words: U32, directory: U64, present: Flags, tables: Int, keys: U64, values: U64) -> None:
-    """Fill values[n, tables] with the values of the keys; zero where the key's shard is absent."""
+def lookup_keys(words: U32, directory: U64, present: Flags, keys: U64, values: U64) -> None:
+    """Fill values[n, tables] with the values of the keys; zero where the key's shard is absent.
+
+    The directory has as many rows for each shard, at least `tables`.
+    """
+    width = directory.shape[0] // present.size
+    tables = values.shape[1]
     for i in range(keys.size):
         shard = shard_index(keys[i], present.size)
         for table in range(tables):
             if present[shard]:
-                values[i, table] = read_key(words, directory[shard * tables + table], keys[i])
+                values[i, table] = read_key(words, directory[shard * width + table], keys[i])
             else:
                 values[i, table] = _0
 
@@ -38,7 +43,6 @@ def match_keys(
     words: U32,
     directory: U64,
     present: Flags,
-    tables: Int,
     keys: U64,
     rungs: I32,
     queried: Flags,
@@ -51,13 +55,15 @@ def match_keys(
 ) -> None:
     """Longest contiguous run of set levels of every worker (prefix-consistency filter).
 
+    The directory has as many rows for each shard, at least as many as there are tables here.
     Table t belongs to region table_region[t]; table_fields[t] has bit 2s set for each slot s in use, and
     field_worker[t, s] is the worker there. keys[l] is the key of rungs[l]; levels beyond keys.size have none.
     For region r the levels with queried[r, l] are claims, and guard[r] (-1: none) is read as a filter that is
     never credited. Levels of absent shards are skipped. match_tokens and tier must be zero on entry.
     """
     levels = min(keys.size, rungs.size)
-    for table in range(tables):
+    width = directory.shape[0] // present.size
+    for table in range(table_region.size):
         region = np.int64(table_region[table])
         alive = table_fields[table]
         credited = np.int64(0)
@@ -69,7 +75,7 @@ def match_keys(
             shard = shard_index(keys[level], present.size)
             if not present[shard]:
                 continue
-            value = read_key(words, directory[shard * tables + table], keys[level])
+            value = read_key(words, directory[shard * width + table], keys[level])
             ended = alive & ~(value | (value >> _1))
             if ended != _0:
                 _credit(ended, credited, credited_value, field_worker[table], match_tokens, tier)

@@ -1,0 +1,109 @@
+"""Where a view keeps its tables: plans one version apart, and growth that leaves the other tables alone."""
+
+import numpy as np
+import pytest
+
+from kvcompass.errors import ProtocolError
+from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
+from kvcompass.index.image_bytes import digest_of, encode_images, new_image
+from kvcompass.index.shape import table_size
+from kvcompass.kernels.image import BASE
+from kvcompass.kernels.patch_records import VALUE
+from kvcompass.levels import QueryPlan
+
+KEYS = np.random.default_rng(3).integers(0, 1 << 63, 400, dtype=np.uint64)
+SHARDS = 3
+OWNER = ((KEYS >> np.uint64(31)) * np.uint64(SHARDS) >> np.uint64(32)).astype(int)
+
+
+def shape(tables: int, expected: int = 60) -> IndexShape:
+    return IndexShape(shards=SHARDS, tables=tables, value_bits=32, expected_entries=expected)
+
+
+def filled(shard: int, tables: int) -> ShardTables:
+    """Table t holds the shard's keys at slot t, all but the last."""
+    writer = ShardTables(shape(tables, 200), shard, random_seed=shard)
+    for table in range(tables):
+        own = KEYS[shard == OWNER][:-1]
+        writer.edit(own, table, table, np.ones(own.size, np.uint8))
+    return writer
+
+
+def expected(tables: int, held: list[int]) -> np.ndarray:
+    """Values of all keys in `tables` tables when shard s holds held[s] of them."""
+    values = np.zeros((KEYS.size, tables), np.uint64)
+    for shard, has in enumerate(held):
+        for table in range(min(tables, has)):
+            values[np.flatnonzero(shard == OWNER)[:-1], table] = 1 << 2 * table
+    return values
+
+
+@pytest.mark.parametrize("order", [[2, 1, 3], [3, 2, 1], [1, 3, 2], [2, 2, 4]])
+def test_units_whose_plans_have_other_tables_are_followed(order: list[int]) -> None:
+    """The view's plan has two tables; each shard's unit has its own number, and then another."""
+    view = IndexView(shape(2))
+    for held in (order, order[::-1], [2, 2, 2], order):
+        writers = [filled(shard, tables) for shard, tables in enumerate(held)]
+        for shard, writer in enumerate(writers):
+            view.load_snapshot(shard, writer.snapshot(), 7, writer.digest())
+        assert (view.lookup(KEYS) == expected(2, held)).all()
+        for shard, writer in enumerate(writers):
+            last = KEYS[shard == OWNER][-1:]
+            patches = writer.edit(last, held[shard] - 1, 15, np.full(1, 2, np.uint8))
+            assert view.apply(shard, 8, patches.groups, patches.payload).applied == patches.groups == 1
+            assert view.digest(shard) == writer.digest()
+            if held[shard] <= 2:
+                assert view.lookup(last)[0, held[shard] - 1] == 2 << 30
+        matches = match(view, tables=2)
+        for level, key_owner in enumerate(OWNER[:8]):
+            assert (matches[:, level] > 0).tolist() == [table < held[key_owner] for table in range(2)]
+
+
+def match(view: IndexView, tables: int) -> np.ndarray:
+    """Tokens matched of each of the first eight keys alone, int32[tables, 8]."""
+    place = np.arange(tables, dtype=np.int32)
+    unit = LookupUnit(
+        view,
+        QueryPlan(np.array([128], np.int32), np.ones((1, 1, 1), np.bool_), np.full((1, 1), -1, np.int32)),
+        WorkerMap(place, place, np.zeros(tables, np.int32)),
+        0,
+    )
+    return np.array([unit.match(KEYS[i : i + 1]).match_tokens for i in range(8)]).T
+
+
+def test_patches_of_a_table_that_the_shard_lacks_are_refused() -> None:
+    view, writer = IndexView(shape(3)), filled(1, 2)
+    view.load_snapshot(1, writer.snapshot(), 7, writer.digest())
+    payload = np.array([5, 1, VALUE | 2 << 8, 0, 1], "<u4").tobytes()
+    with pytest.raises(ProtocolError):
+        view.apply(1, 8, 1, payload)
+    assert (view.lookup(KEYS) == expected(3, [0, 2, 0])).all()
+
+
+def test_growth_copies_the_table_that_grows_and_seldom_the_others() -> None:
+    tables, rounds = 4, 7
+    view = IndexView(shape(tables))
+    arenas, growths = [view.words], 0
+    for doubled in range(rounds):
+        for shard in range(SHARDS):
+            for table in range(tables):
+                bases = view.directory[:, BASE].copy()
+                sizes = [20 << doubled + (other <= table) for other in range(tables)]
+                snapshot, digest = sized(shard, sizes)
+                view.load_snapshot(shard, snapshot, 1, digest)
+                growths += 1
+                if view.words is arenas[-1]:
+                    moved = np.flatnonzero(view.directory[:, BASE] != bases)
+                    new = doubled == 0 and table == 0
+                    assert moved.tolist() == [shard * tables + t for t in (range(tables) if new else [table])]
+                else:
+                    arenas.append(view.words)
+    assert growths == rounds * SHARDS * tables
+    assert len(arenas) <= 3 + 2 * rounds
+    assert view.used_bytes <= view.words.nbytes
+
+
+def sized(shard: int, sizes: list[int]) -> tuple[bytes, int]:
+    """A snapshot of empty tables for so many entries each."""
+    images = [new_image(table_size(size), table, shard) for table, size in enumerate(sizes)]
+    return encode_images(images), digest_of(images)
