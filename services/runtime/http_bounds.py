@@ -1,4 +1,4 @@
-"""What one HTTP listener takes from clients that it does not know yet."""
+"""What one HTTP listener takes from clients, known or not."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,8 @@ class HttpBounds:
     head_s: float = 20.0
     """From connecting, or from a later request's first byte, to the end of the headers: several round trips
     and retransmissions of a slow link, and no longer."""
+    stalled_s: float = 30.0
+    """Without one byte of a full socket's buffer being taken: whoever reads at all, however slowly, stays."""
     connections: int = 4_096
     """Open at once; one more is answered 503 and closed. Twice an edge's requests in progress."""
 

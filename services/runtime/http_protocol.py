@@ -1,4 +1,6 @@
-"""HTTP/1.1 as uvicorn speaks it, bounded before the application is asked: heads, their time, connections."""
+"""HTTP/1.1 as uvicorn speaks it, bounded before the application is asked: heads, their time, stalled answers,
+connections.
+"""
 
 import asyncio
 from typing import Any, Final
@@ -35,6 +37,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._progress = False
         self._head_timer: asyncio.TimerHandle | None = None
         """Runs from the first byte that may be a head's (at first: from connecting) to the head's end."""
+        self._stall_timer: asyncio.TimerHandle | None = None
+        """Runs while the client's socket is full."""
+        self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept, or turn away above the bound."""
@@ -47,7 +52,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_head_timer()
+        self._stop_stall_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Transport callback: the client does not keep up."""
+        super().pause_writing()
+        self._start_stall_timer()
+
+    def resume_writing(self) -> None:
+        """Transport callback: it has caught up."""
+        self._stop_stall_timer()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, and count what it has kept without getting on: a head, a chunk's size, trailers.
@@ -85,6 +101,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _start_stall_timer(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stall_timer = self.loop.call_later(self._bounds.stalled_s, self._has_it_stalled)
+
+    def _stop_stall_timer(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def _has_it_stalled(self) -> None:
+        self._stall_timer = None
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._start_stall_timer()
+        else:
+            # Not close(), which would wait for the client to take the rest.
+            self.transport.abort()
 
     def _head_is_late(self) -> None:
         self._head_timer = None

@@ -161,6 +161,51 @@ async def test_an_answer_may_take_longer_than_a_head() -> None:
         await closed(writer)
 
 
+@asynccontextmanager
+async def answering(size: int, bounds: HttpBounds) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """A port that answers anything with `size` bytes, and the event that it could, or was cut."""
+    ended = asyncio.Event()
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            await send({"type": "http.response.body", "body": bytes(size), "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            ended.set()
+
+    server = HttpServer(app, "127.0.0.1:0", bounds=bounds)
+    await server.start()
+    try:
+        async with asyncio.timeout(20):
+            yield server.port, ended
+            await server.stop(drain_s=60.0)
+    finally:
+        await server.stop(drain_s=0.0)
+
+
+async def test_a_client_that_takes_nothing_is_cut_also_after_its_answer() -> None:
+    async with answering(16 << 20, HttpBounds(stalled_s=0.2)) as (port, ended):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()
+        writer.write(HEAD + b"content-length: 0\r\n\r\n")
+        await ended.wait()  # and the stop that follows does not wait for it
+    await closed(writer)
+
+
+async def test_a_client_that_reads_slowly_stays() -> None:
+    size = 16 << 20
+    async with answering(size, HttpBounds(stalled_s=0.3)) as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + b"content-length: 0\r\nconnection: close\r\n\r\n")
+        got = 0
+        while piece := await reader.read(1 << 20):
+            got += len(piece)
+            await asyncio.sleep(0.05)
+        assert got > size
+        await closed(writer)
+
+
 async def test_connections_above_the_bound_are_turned_away_until_one_leaves() -> None:
     async with listening(HttpBounds(connections=2)) as listener:
         first, second = await listener.connect(), await listener.connect()
