@@ -68,6 +68,11 @@ class FleetView:
         self.local_in_group = {group: members & self.is_local for group, members in self.in_group.items()}
         self.wan_ms: NDArray[np.float64] = np.array([plan.wan_ms[origin][r] for r in regions])
         """float64[W], one way."""
+        back_ms = np.array([plan.wan_ms[r][origin] for r in regions])
+        self.wan_charge_ms: NDArray[np.float64] = (
+            self.wan_ms + back_ms if plan.routing.wan_charge == "round_trip" else self.wan_ms
+        )
+        """float64[W]: what the score charges for the way."""
         self.prefill_ms_per_token: NDArray[np.float64] = np.array([w.prefill_ms_per_token for w in workers])
         """float64[W]: measured where an agent reports it, else the plan's."""
         self.reload_ms_per_token: NDArray[np.float64] = np.array([w.reload_ms_per_token for w in workers])
@@ -79,7 +84,7 @@ class FleetView:
         self.beliefs = Beliefs(len(workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms)
         self.in_flight = InFlight(len(workers), in_flight_limit)
         self.score_inputs = ScoreInputs(
-            self.wan_ms,
+            self.wan_charge_ms,
             self.queue_ms,
             self.prefill_ms_per_token,
             self.reload_ms_per_token,

@@ -40,7 +40,7 @@ def _what_the_holder_lost_by(fleet: FleetView, weighed: Weighed) -> Reason:
 
     by = {
         Reason.LESS_LOADED: behind(fleet.queue_ms),
-        Reason.NEARER: behind(fleet.wan_ms),
+        Reason.NEARER: behind(fleet.wan_charge_ms),
         Reason.CHEAPER: behind(weighed.recompute_ms) + behind(weighed.reload_ms),
     }
     return max(by, key=by.__getitem__)

@@ -204,3 +204,19 @@ def test_speaking_of_load_loads_no_compiler() -> None:
     """Worker agents import the vocabulary; a sidecar stays small."""
     code = "import sys, kvcompass.roles.messages; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+class TestWanCharge:
+    def test_the_way_there_and_back_is_charged(self) -> None:
+        plan = make_plan()
+        rows = [list(row) for row in plan.wan_ms]
+        rows[0][1], rows[1][0] = 100.0, 40.0
+        plan = replace(plan, wan_ms=tuple(tuple(row) for row in rows))
+        view = FleetView(plan, origin=0)
+        assert view.wan_charge_ms[EU_0] == 140.0
+        assert view.score_inputs.wan_ms[EU_0] == 140.0
+
+    def test_the_papers_one_way_can_be_chosen(self) -> None:
+        plan = make_plan()
+        view = FleetView(replace(plan, routing=replace(plan.routing, wan_charge="one_way")), origin=0)
+        assert view.score_inputs.wan_ms.tolist() == view.wan_ms.tolist()
