@@ -1,7 +1,8 @@
 """The lab's fleet: us, eu and asia, one edge and two workers each, maintenance units in us and eu.
 
 One-way latencies are those of the paper's testbed (5): US-EU 160, US-Asia 126, EU-Asia 149 ms. Rates are
-those of an A100 with an 8B model. Every address dialled from another region is reached through the relay.
+those of an A100 with a 32B model: four times the calibrated ones of an 8B model (docs/decisions/0805).
+Every address dialled from another region is reached through the relay.
 """
 
 import random
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvcompass.engine_model import EngineTiming
 from kvcompass.plan.dump import dump_plan
 from kvcompass.plan.model import (
     Edge,
@@ -29,13 +31,16 @@ from lab.toml import Value, dump_toml
 Policy = Literal["kvcompass", "regional", "round_robin"]
 POLICIES: tuple[Policy, ...] = ("kvcompass", "regional", "round_robin")
 
-MODEL = "lab-8b"
+MODEL = "lab-32b"
 REGIONS = ("us", "eu", "asia")
 _UNIT_REGIONS = ("us", "eu")
 _ONE_WAY_MS = {("us", "eu"): 160.0, ("us", "asia"): 126.0, ("eu", "asia"): 149.0}
 _INSIDE_REGION_MS = 0.5
-_PREFILL_MS_PER_TOKEN = 0.073
-_RELOAD_MS_PER_TOKEN = 0.00524
+_SIZE_FACTOR = 4.0
+"""Parameters of the lab's model over those of the calibrated one; time a token grows with them."""
+_PREFILL_MS_PER_TOKEN = 0.073 * _SIZE_FACTOR
+_RELOAD_MS_PER_TOKEN = 0.00524 * 2.0
+"""Twice the calibrated bytes a token, over the same PCIe."""
 _BLOCK_SIZE = 64
 """Divides the ladder's quantum of 128 and keeps the event stream short."""
 _STREAM_INTERVAL = 4
@@ -52,8 +57,8 @@ class LabOptions:
     jitter_ms: float = 0.0
     """Model ms, standard deviation, on every wire."""
     workers_per_region: int = 2
-    cache_tokens: int = 244_140
-    """KV capacity of an engine: 32 GB at 131,072 bytes a token."""
+    cache_tokens: int = 122_070
+    """KV capacity of an engine: 32 GB at 262,144 bytes a token (64 layers, 8 KV heads of 128, BF16)."""
     agents_share_a_process: bool = True
     """One agent process a region instead of one a worker, for a quick start; fault tests want them apart."""
     random_seed: int = 1
@@ -209,6 +214,16 @@ def _names_with_ops(plan: Plan, options: LabOptions) -> Iterator[str]:
     yield from (name for name, _ in _agents(plan, options))
 
 
+def _engine_timing() -> dict[str, Value]:
+    calibrated = EngineTiming()
+    return {
+        "prefill_ms_per_token": _SIZE_FACTOR * calibrated.prefill_ms_per_token,
+        "prefill_ms_per_token_squared": _SIZE_FACTOR * calibrated.prefill_ms_per_token_squared,
+        "decode_ms": _SIZE_FACTOR * calibrated.decode_ms,
+        "decode_ms_per_context_token": _SIZE_FACTOR * calibrated.decode_ms_per_context_token,
+    }
+
+
 def _engine(worker: Worker, options: LabOptions) -> ProcessSpec:
     address = worker.url.removeprefix("http://")
     settings: dict[str, Value] = {
@@ -219,6 +234,7 @@ def _engine(worker: Worker, options: LabOptions) -> ProcessSpec:
         "cache_tokens": options.cache_tokens,
         "time_scale": options.time_scale,
         "stream_interval": _STREAM_INTERVAL,
+        "timing": _engine_timing(),
         "event_endpoint": worker.events,
         "replay_endpoint": worker.replay,
     }

@@ -20,8 +20,8 @@ _READER = "You answer questions about the text that follows. Quote the sentence 
 class Shape:
     """What the sequence looks like."""
 
-    requests: int = 200
-    duration_ms: float = 40_000.0
+    requests: int = 120
+    duration_ms: float = 30_000.0
     seed: int = 1
     region_weights: Mapping[str, float] = field(default_factory=lambda: {"us": 0.4, "eu": 0.3, "asia": 0.3})
     kind_weights: Mapping[Kind, float] = field(
