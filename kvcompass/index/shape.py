@@ -63,6 +63,11 @@ class TableSize:
         return 4 * self.buckets
 
     @property
+    def doubled(self) -> "TableSize":
+        """Twice the slots and nodes: bucket b becomes 2b and 2b+1, and so do nodes."""
+        return TableSize(2 * self.buckets, 2 * self.nodes_a, 2 * self.nodes_b)
+
+    @property
     def line_offset(self) -> int:
         """Words of Othello bits, padded to a line."""
         return -(-(self.nodes_a + self.nodes_b) // 512) * 16

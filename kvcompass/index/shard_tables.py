@@ -12,7 +12,18 @@ from kvcompass.index.shape import IndexShape, TableSize, table_size
 from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.image import BUCKETS, LINE_WORDS, LINES, NODES_A, NODES_B, SEED_WORD
 from kvcompass.kernels.patch_records import CLEAR_WORKER
-from kvcompass.kernels.state import COUNTS, ENTRIES, FREE, PIN_LIMIT, PINNED, Table, new_scratch
+from kvcompass.kernels.state import (
+    COUNTS,
+    ENTRIES,
+    FLIPS,
+    FREE,
+    MOVES,
+    PIN_LIMIT,
+    PINNED,
+    PINNED_EVER,
+    Table,
+    new_scratch,
+)
 from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_keys, edit_keys, load_keys
 
 _OUT_WORDS: Final = LONGEST_GROUP + 65_536
@@ -43,7 +54,7 @@ class ShardTables:
     @property
     def entries(self) -> int:
         """Keys in all tables of the shard."""
-        return sum(int(table.counts[ENTRIES]) for table in self._tables)
+        return self._count(ENTRIES)
 
     @property
     def slots(self) -> int:
@@ -53,7 +64,22 @@ class ShardTables:
     @property
     def pinned(self) -> int:
         """Othello edges pinned now, in all tables."""
-        return sum(int(table.counts[PINNED]) for table in self._tables)
+        return self._count(PINNED)
+
+    @property
+    def pinned_ever(self) -> int:
+        """Othello edges pinned since the start."""
+        return self._count(PINNED_EVER)
+
+    @property
+    def moves(self) -> int:
+        """Keys moved between their buckets since the start."""
+        return self._count(MOVES)
+
+    @property
+    def flips(self) -> int:
+        """Othello bits flipped since the start."""
+        return self._count(FLIPS)
 
     @property
     def image_bits(self) -> int:
@@ -130,14 +156,19 @@ class ShardTables:
         grow = keys.size >= _UNLUCKY_FILL * size.slots
         for _ in range(_BUILDS):
             if grow:
-                size = table_size(2 * size.slots)
+                size = size.doubled
             new = new_table(size, table, self._salt())
             self.rebuilds += 1
             if load_keys(*new, *self._scratch, keys, values) == keys.size:
+                for ever in (PINNED_EVER, MOVES, FLIPS):
+                    new.counts[ever] += old.counts[ever]
                 self._tables[table] = new
                 return
             grow = True
         raise AssertionError("a table half empty refused a key again and again")
+
+    def _count(self, column: int) -> int:
+        return sum(int(table.counts[column]) for table in self._tables)
 
     def _salt(self) -> int:
         self._salts += 1

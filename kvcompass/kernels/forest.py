@@ -160,7 +160,11 @@ def pin_edge(table: Table, edge: Int) -> None:
 
 @kernel
 def drop_edge(table: Table, scratch: Scratch, edge: Int) -> None:
-    """Unpin or unlink an edge; then link each pin whose ends are no longer joined."""
+    """Unpin or unlink an edge; then link each pin whose ends are no longer joined.
+
+    Where the walk finds both sides too large to tell, the pin stays: it may then lie between two trees, and
+    only forbids more flips than it must.
+    """
     for i in range(table.counts[PINNED]):
         if np.int64(table.pins[i]) == edge:
             table.counts[PINNED] -= 1

@@ -13,6 +13,7 @@ PINNED: Final = 1
 ENTRIES: Final = 2
 """Keys in the table."""
 PINNED_EVER: Final = 3
+"""Edges pinned, ever."""
 MOVES: Final = 4
 """Keys moved between buckets, ever."""
 FLIPS: Final = 5

@@ -131,7 +131,7 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
             side, count = walk_sides(table, scratch, a, b, -1)
             if side == JOINED:
                 continue  # a move flipped the decided bit: look again
-            if side > RIGHT:
+            if side > RIGHT or not flip_is_legal(table, scratch, side, count):
                 return False
             if not flip_side(table, scratch, side, count):
                 return False

@@ -8,10 +8,11 @@ from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, Work
 from kvcompass.index.image_bytes import digest_of, encode_images, new_image
 from kvcompass.index.shape import table_size
 from kvcompass.kernels.image import BASE
+from kvcompass.kernels.jit import JIT
 from kvcompass.kernels.patch_records import VALUE
 from kvcompass.levels import QueryPlan
 
-KEYS = np.random.default_rng(3).integers(0, 1 << 63, 400, dtype=np.uint64)
+KEYS = np.random.default_rng(3).integers(0, 1 << 63, 400 if JIT else 60, dtype=np.uint64)
 SHARDS = 3
 OWNER = ((KEYS >> np.uint64(31)) * np.uint64(SHARDS) >> np.uint64(32)).astype(int)
 
@@ -22,7 +23,7 @@ def shape(tables: int, expected: int = 60) -> IndexShape:
 
 def filled(shard: int, tables: int) -> ShardTables:
     """Table t holds the shard's keys at slot t, all but the last."""
-    writer = ShardTables(shape(tables, 200), shard, random_seed=shard)
+    writer = ShardTables(shape(tables, KEYS.size // 2), shard, random_seed=shard)
     for table in range(tables):
         own = KEYS[shard == OWNER][:-1]
         writer.edit(own, table, table, np.ones(own.size, np.uint8))
@@ -81,7 +82,7 @@ def test_patches_of_a_table_that_the_shard_lacks_are_refused() -> None:
 
 
 def test_growth_copies_the_table_that_grows_and_seldom_the_others() -> None:
-    tables, rounds = 4, 7
+    tables, rounds = 4, 7 if JIT else 2
     view = IndexView(shape(tables))
     arenas, growths = [view.words], 0
     for doubled in range(rounds):

@@ -12,7 +12,13 @@ from kvcompass.kernels import jit
 from kvcompass.kernels.checked import checked
 
 ROOT = Path(__file__).parents[2]
-LAWS = ("test_index_laws.py", "test_index_match.py", "test_index_malformed.py", "test_score_joint.py")
+LAWS = (
+    "test_index_laws.py",
+    "test_index_match.py",
+    "test_index_malformed.py",
+    "test_index_view_tables.py",
+    "test_score_joint.py",
+)
 
 
 @pytest.mark.timeout(320)
