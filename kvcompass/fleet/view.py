@@ -30,7 +30,7 @@ class Standing(IntEnum):
     UNKNOWN = 1
     """Never reported, or not for a lease. A missing load is not a zero load, so it is used last."""
     SUSPECTED = 2
-    """A connection to it has just failed."""
+    """It has just failed, or asked to be left alone for a while."""
     OUT = 3
     """Draining or unreachable: never a candidate."""
 
@@ -103,6 +103,7 @@ class FleetView:
         self._learned_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._out: NDArray[np.bool_] = np.zeros(len(workers), np.bool_)
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
+        self._declined_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._standing_until_us = _NEVER_US
 
     def __len__(self) -> int:
@@ -142,8 +143,16 @@ class FleetView:
         self._suspected_until_us[worker] = max(until_us, int(self._suspected_until_us[worker]))
         self._standing_until_us = _NEVER_US
 
+    def declined(self, worker: int, until_us: int) -> None:
+        """The worker takes no more until then: considered last until then, whatever it answers meanwhile.
+
+        A full engine goes on answering what it has taken. Never shortens what it has asked for before.
+        """
+        self._declined_until_us[worker] = max(until_us, int(self._declined_until_us[worker]))
+        self._standing_until_us = _NEVER_US
+
     def answered(self, worker: int) -> None:
-        """The worker has answered: it is not suspected any more."""
+        """The worker has answered: it is not suspected any more. What it has declined stays declined."""
         if self._suspected_until_us[worker] != _NEVER_US:
             self._suspected_until_us[worker] = _NEVER_US
             self._standing_until_us = _NEVER_US
@@ -196,7 +205,8 @@ class FleetView:
 
     def _stand(self, now_us: int) -> None:
         known = now_us - self._learned_us <= self._lease_us
-        suspected = self._suspected_until_us > now_us
+        avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
+        suspected = avoided_until_us > now_us
         standing = np.where(known, Standing.KNOWN, Standing.UNKNOWN).astype(np.uint8)
         standing[suspected] = Standing.SUSPECTED
         standing[known & self._out] = Standing.OUT
@@ -208,6 +218,6 @@ class FleetView:
             reliable = known & ~self._out
             self._reported_ms[~known] = self._reported_ms[reliable].max() if reliable.any() else 0.0
         ends = np.concatenate(
-            (self._learned_us[known] + self._lease_us + 1, self._suspected_until_us[suspected], [_FOREVER_US])
+            (self._learned_us[known] + self._lease_us + 1, avoided_until_us[suspected], [_FOREVER_US])
         )
         self._standing_until_us = int(ends.min())

@@ -67,7 +67,7 @@ class Courses:
     def blame_worker(self, worker: int, failure: Failure, now_us: int) -> None:
         """Suspect a worker that failed; a fault of our own or of the client blames nobody."""
         if failure.fault is Fault.REFUSED:
-            self.role.fleet.suspect(worker, now_us + failure.retry_after_us)
+            self.role.fleet.declined(worker, now_us + failure.retry_after_us)
         elif failure.fault not in (Fault.OVERSIZED, Fault.CANCELLED):
             self.role.fleet.suspect(worker, now_us + self._lease_us)
 

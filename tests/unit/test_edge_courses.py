@@ -143,6 +143,16 @@ def test_a_worker_that_refuses_is_left_alone_for_as_long_as_it_says() -> None:
     assert edge.suspected(NOW_US + SECOND) == set()
 
 
+def test_a_worker_that_refuses_is_left_alone_though_it_answers_what_it_has_taken() -> None:
+    edge = Edge(holdings={0: (3840, Tier.VRAM)})
+    taken, refused = edge.begin(), edge.begin()
+    flight = take(taken)
+    assert fail(refused, Fault.REFUSED, retry_after_us=5 * SECOND).worker == flight.worker
+    taken.first_byte(flight, flight.worker, True, NOW_US)
+    assert edge.suspected() == {flight.worker_id}
+    assert take(edge.begin()).worker != flight.worker
+
+
 @pytest.mark.parametrize("holdings", [None, AT_EU])
 @pytest.mark.parametrize("fault", [Fault.OVERSIZED, Fault.CANCELLED])
 def test_what_is_nobodys_fault_ends_the_course_and_blames_nobody(

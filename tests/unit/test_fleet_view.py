@@ -121,6 +121,16 @@ class TestStanding:
         view.suspect(US_0, NOW_US + 5)
         assert standings(view, NOW_US + 9)[US_0] is Standing.SUSPECTED
 
+    def test_an_answer_ends_a_suspicion_and_not_what_was_declined(self) -> None:
+        view = make_view()
+        view.report(US_0, load("us-0"), NOW_US)
+        view.suspect(US_0, NOW_US + 20)
+        view.declined(US_0, NOW_US + 10)
+        view.declined(US_0, NOW_US + 5)
+        view.answered(US_0)
+        assert standings(view, NOW_US + 9)[US_0] is Standing.SUSPECTED
+        assert standings(view, NOW_US + 10)[US_0] is Standing.KNOWN
+
     def test_suspicion_does_not_outrank_draining(self) -> None:
         view = make_view()
         view.suspect(US_0, NOW_US + SECOND)
