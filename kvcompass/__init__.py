@@ -1,1 +1,1 @@
-"""KVCompass core: pure state machines and kernels. Inputs and `now` go in; decisions and messages come out."""
+"""KVCompass core: pure state machines and kernels. Inputs and `now` go in; decisions come out."""

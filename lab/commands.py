@@ -11,9 +11,10 @@ from types import FrameType
 from typing import Any
 
 from kvcompass.errors import KVCompassError
+from kvcompass.routing.names import POLICY_NAMES
 from lab import demo, run, up
 from lab.ports import LoopbackPorts
-from lab.three_regions import POLICIES, LabOptions
+from lab.three_regions import LabOptions
 from lab.workload.schedule import Shape
 
 _SHAPE = Shape()
@@ -23,7 +24,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     """Adds the lab's subcommands. Each sets `command`, a function of the parsed options to an exit code."""
     parser = commands.add_parser("up", help="start a three-region fleet and leave it up until Ctrl-C")
     _fleet_arguments(parser)
-    parser.add_argument("--policy", choices=POLICIES, default="kvcompass")
+    parser.add_argument("--policy", choices=POLICY_NAMES, default="kvcompass")
     parser.add_argument(
         "--env",
         type=Path,
@@ -35,7 +36,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     parser = commands.add_parser("run", help="start a fleet, replay a workload under one policy, report")
     _fleet_arguments(parser)
     _workload_arguments(parser)
-    parser.add_argument("--policy", choices=POLICIES, default="kvcompass")
+    parser.add_argument("--policy", choices=POLICY_NAMES, default="kvcompass")
     parser.add_argument("--json", type=Path, help="write figures and every request's record here")
     parser.set_defaults(command=_guarded(_run))
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kvcompass.routing.names import POLICY_NAMES, PolicyName
 from lab.ports import LoopbackPorts
 from lab.progress import LabProgress
 from lab.report import PolicyReport
 from lab.run import Run, prepare, print_remarks, run_policy, write_json
 from lab.tables import print_facts, print_table
-from lab.three_regions import POLICIES, LabOptions, Policy, three_regions
+from lab.three_regions import LabOptions, three_regions
 from lab.workload.schedule import Shape
 
 
@@ -29,10 +30,10 @@ def run_demo(
     """Runs every policy, prints the table and writes the figures. Errors: LabError, CorpusError."""
     console = Console()
     began = time.monotonic()
-    runs: dict[Policy, Run] = {}
+    runs: dict[PolicyName, Run] = {}
     with LabProgress(console) as progress:
         workload, facts = prepare(shape, three_regions(options, ports), environment, progress.step)
-        for policy in POLICIES:
+        for policy in POLICY_NAMES:
             progress.begin(policy, len(workload.requests))
             # A fresh fleet each time: nothing of one policy warms the caches of the next.
             blueprint = three_regions(dataclasses.replace(options, policy=policy), ports)
@@ -56,4 +57,4 @@ def run_demo(
             },
         },
     )
-    console.print(f"Figures: {json_path}. Next: `kvcompass lab up`, then ask it something.", highlight=False)
+    console.print(f"Figures: {json_path}. Next: `make lab`, then ask it something.", highlight=False)

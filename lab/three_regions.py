@@ -8,7 +8,6 @@ Every address dialled from another region is reached through the relay.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from kvcompass.engine_model import EngineTiming
 from kvcompass.plan.dump import dump_plan
@@ -23,13 +22,11 @@ from kvcompass.plan.model import (
     SharingGroup,
     Worker,
 )
+from kvcompass.routing.names import PolicyName
 from lab.blueprint import Blueprint, Stage
 from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
 from lab.toml import Value, dump_toml
-
-Policy = Literal["kvcompass", "regional", "round_robin"]
-POLICIES: tuple[Policy, ...] = ("kvcompass", "regional", "round_robin")
 
 MODEL = "lab-32b"
 REGIONS = ("us", "eu", "asia")
@@ -51,7 +48,7 @@ _STREAM_INTERVAL = 4
 class LabOptions:
     """What can be chosen about the lab's fleet."""
 
-    policy: Policy = "kvcompass"
+    policy: PolicyName = "kvcompass"
     time_scale: float = 1.0
     """Real ms for each model ms, of network and engines alike. Leases and load exchange stay in real time."""
     jitter_ms: float = 0.0

@@ -19,6 +19,7 @@ from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.model import Plan
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.routing.decision import Decision, NoWorker
+from kvcompass.routing.names import PolicyName
 from kvcompass.routing.policies import make_policy
 from kvcompass.routing.request import RoutingRequest
 
@@ -59,7 +60,7 @@ class EdgeRole:
     """
 
     def __init__(
-        self, plan: Plan, edge_id: str, lookup: Lookup, *, epoch: int, policy: str = "kvcompass"
+        self, plan: Plan, edge_id: str, lookup: Lookup, *, epoch: int, policy: PolicyName = "kvcompass"
     ) -> None:
         position, edge = next((i, edge) for i, edge in enumerate(plan.edges) if edge.id == edge_id)
         self.edge_id = edge_id

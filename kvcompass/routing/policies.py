@@ -7,6 +7,7 @@ from typing import Protocol
 from kvcompass.fleet.view import FleetView
 from kvcompass.routing.decision import Decision, NoWorker
 from kvcompass.routing.joint_score import JointScorePolicy
+from kvcompass.routing.names import PolicyName
 from kvcompass.routing.request import RoutingRequest
 from kvcompass.routing.round_robin import RoundRobinPolicy
 
@@ -25,7 +26,7 @@ class Policy(Protocol):
 Maker = Callable[[FleetView, int], Policy]
 """Makes a policy of a fleet view and the position its turns start at."""
 
-POLICIES: Mapping[str, Maker] = MappingProxyType(
+POLICIES: Mapping[PolicyName, Maker] = MappingProxyType(
     {
         "kvcompass": lambda fleet, start: JointScorePolicy("kvcompass", fleet, start, own_region=False),
         "regional": lambda fleet, start: JointScorePolicy("regional", fleet, start, own_region=True),
@@ -36,6 +37,6 @@ POLICIES: Mapping[str, Maker] = MappingProxyType(
 alone. `round_robin`: turns over all live workers of the world."""
 
 
-def make_policy(name: str, fleet: FleetView, rotation_start: int = 0) -> Policy:
+def make_policy(name: PolicyName, fleet: FleetView, rotation_start: int = 0) -> Policy:
     """A policy by its name in `POLICIES` (settings refuse others before this)."""
     return POLICIES[name](fleet, rotation_start)

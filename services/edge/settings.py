@@ -1,9 +1,8 @@
 """Settings of an edge. Times are seconds unless the name says otherwise; every default says why."""
 
-from typing import Literal
-
 import msgspec
 
+from kvcompass.routing.names import PolicyName
 from services.runtime.settings import CommonSettings, SettingsError
 
 
@@ -55,7 +54,7 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     """Shared by the fleet's edges: bearer key of the listener between regions. At least 16 characters."""
     engine_key: str = ""
     """Bearer key that the engines of this region demand (SGLang's `--api-key`); nobody else is sent it."""
-    policy: Literal["kvcompass", "regional", "round_robin"] = "kvcompass"
+    policy: PolicyName = "kvcompass"
     """`regional` sees only its own region's workers, `round_robin` no caches: both are there to compare."""
     lab_mode: bool = False
     """Anonymous callers belong to group `default` and see what an admin sees. Never in production."""
