@@ -78,6 +78,8 @@ def test_the_plan_commands_accept_the_example_plan(tmp_path: Path) -> None:
     (tmp_path / "fleet.toml").write_text(re.sub(r"^(table|slot) = .*\n", "", plan, flags=re.MULTILINE))
     for line in commands.splitlines():
         words = line.partition("#")[0].split()
+        if words[0] == ".":
+            continue
         assert words[0] == "kvcompass"
         run([sys.executable, "-m", "cli", *words[1:]], tmp_path)
     assert len(parse_plan((tmp_path / "fleet.toml").read_text("utf-8")).workers) == 6
@@ -88,3 +90,13 @@ def test_the_two_commands_and_the_lab_are_targets_of_make() -> None:
     named = set(re.findall(r"^make ([a-z-]+)", README, re.MULTILINE))
     assert {"demo", "test", "lab"} <= named
     assert named <= set(targets)
+
+
+def test_the_engines_flags_and_the_example_plan_name_the_same_ports() -> None:
+    plan = parse_plan((ROOT / "deploy/plans/three-regions.toml").read_text("utf-8"))
+    for place, endpoint in (
+        ("endpoint", plan.workers[0].events),
+        ("replay_endpoint", plan.workers[0].replay),
+    ):
+        port = endpoint.rpartition(":")[2]
+        assert f'"{place}":"tcp://*:{port}"' in README
