@@ -112,7 +112,12 @@ class EdgeService:
         peer_listen = settings.peer_listen or self.place.peer_address
         check_plain_text(peer_listen, settings.tls, insecure=settings.insecure)
         self.peer_server = HttpServer(self.peer, peer_listen, tls=tls)
-        self.ops = OpsServer(settings.ops_address, self.readiness.health, self.registry)
+        self.ops = OpsServer(
+            settings.ops_address,
+            self.readiness.health,
+            self.registry,
+            {"public": self.public_server, "peer": self.peer_server},
+        )
 
     def state(self) -> dict[str, Any]:
         """What `/v1/kvcompass/state` shows."""

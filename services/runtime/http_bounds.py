@@ -1,6 +1,7 @@
 """What one HTTP listener takes from clients, known or not."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,16 @@ class HttpBounds:
 
 
 DEFAULT_BOUNDS = HttpBounds()
+
+
+class Cut(StrEnum):
+    """Why a connection was ended before its client was done with it. A closed set: it is a metric's label."""
+
+    TOO_MANY = "too_many"
+    """More connections than `HttpBounds.connections`."""
+    HEAD_TOO_LARGE = "head_too_large"
+    HEAD_TOO_LATE = "head_too_late"
+    STALLED = "stalled"
+    """Its socket was full, and nothing of it was taken."""
+    MALFORMED = "malformed"
+    """Not HTTP/1.1."""

@@ -3,13 +3,14 @@ connections.
 """
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from services.runtime.http_bounds import HttpBounds
+from services.runtime.http_bounds import Cut, HttpBounds
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large"
 _TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable"
@@ -29,9 +30,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         bounds: HttpBounds,
+        cuts: Counter[Cut],
     ) -> None:
+        """`cuts` is the listener's, and counted up here."""
         super().__init__(config, server_state, app_state, _loop)
         self._bounds = bounds
+        self._cuts = cuts
         self._pending_bytes = 0
         """Received since the parser last began a request, ended its head, or found a piece of body."""
         self._progress = False
@@ -45,7 +49,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Accept, or turn away above the bound."""
         super().connection_made(transport)
         if len(self.connections) > self._bounds.connections:
-            self._refuse(_TOO_MANY)
+            self._refuse(Cut.TOO_MANY, _TOO_MANY)
         else:
             self._start_head_timer()
 
@@ -70,17 +74,28 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
         At most one read (256 KiB) more than the bound is ever held.
         """
-        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._start_head_timer()
+        self._expect_head()
         self._progress = False
         super().data_received(data)
         self._pending_bytes = 0 if self._progress else self._pending_bytes + len(data)
         if self._pending_bytes > self._bounds.head_bytes and not self.transport.is_closing():
-            self._refuse(_TOO_LARGE)
+            self._refuse(Cut.HEAD_TOO_LARGE, _TOO_LARGE)
+        elif self._head_timer is None and self._is_answered() and not self.transport.is_closing():
+            # The rest of a request that was answered before its end. uvicorn took it for the next one, and
+            # waits for no end of it: silence from here on is keep-alive's again.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def send_400_response(self, msg: str) -> None:
+        """What the parser cannot read."""
+        self._cuts[Cut.MALFORMED] += 1
+        super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
         """Parser callback."""
         self._progress = True
+        self._expect_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -92,7 +107,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Parser callback."""
         self._progress = True
+        self._stop_head_timer()
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Parser callback."""
+        self._stop_head_timer()
+        super().on_message_complete()
+
+    def _is_answered(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete
+
+    def _expect_head(self) -> None:
+        """What comes may be a head's, though it may turn out to be an answered request's body."""
+        if self._head_timer is None and (self.cycle is None or self._is_answered()):
+            self._start_head_timer()
 
     def _start_head_timer(self) -> None:
         self._head_timer = self.loop.call_later(self._bounds.head_s, self._head_is_late)
@@ -116,16 +145,18 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.get_write_buffer_size() < self._unsent:
             self._start_stall_timer()
         else:
+            self._cuts[Cut.STALLED] += 1
             # Not close(), which would wait for the client to take the rest.
             self.transport.abort()
 
     def _head_is_late(self) -> None:
         self._head_timer = None
+        self._cuts[Cut.HEAD_TOO_LATE] += 1
         self.transport.abort()
 
-    def _refuse(self, status: bytes) -> None:
-        answered = self.cycle is None or self.cycle.response_complete
-        if answered:
+    def _refuse(self, why: Cut, status: bytes) -> None:
+        self._cuts[why] += 1
+        if self.cycle is None or self._is_answered():
             self.transport.write(status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
             self.transport.close()
         else:

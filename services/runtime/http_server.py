@@ -3,15 +3,21 @@
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from functools import partial
 from typing import Any, cast
 
 import uvicorn
 
 from services.runtime.addresses import split_address
-from services.runtime.http_bounds import DEFAULT_BOUNDS, HttpBounds
+from services.runtime.http_bounds import DEFAULT_BOUNDS, Cut, HttpBounds
 from services.runtime.http_protocol import BoundedHttpProtocol
 from services.runtime.settings import SettingsError
+
+KEEP_ALIVE_S = 75
+"""Silence that ends a connection: between requests, or in what is left of one that was answered early."""
+
+_UNSENT_BYTES = 128 << 10
 
 
 class HttpServer:
@@ -25,20 +31,22 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         bounds: HttpBounds = DEFAULT_BOUNDS,
     ) -> None:
+        self.cuts: Counter[Cut] = Counter()
+        """Connections that broke a bound, ever; `HttpCutsCollector` exports them."""
         self._address = address
         self._tls = tls
         config = uvicorn.Config(
             app,
             interface="asgi3",
             proxy_headers=False,
-            http=cast(type[asyncio.Protocol], partial(BoundedHttpProtocol, bounds=bounds)),
+            http=cast(type[asyncio.Protocol], partial(BoundedHttpProtocol, bounds=bounds, cuts=self.cuts)),
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=75,
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
         config.load()
         if tls is not None:
@@ -55,6 +63,8 @@ class HttpServer:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Inherited by connections. A few MiB that wait in the kernel would hide that a slow client reads.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         try:
             listener.bind((host, port))
         except OSError as error:

@@ -1,6 +1,6 @@
 """The operations listener that every service has: /health, /ready and /metrics, on loopback unless told."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from services.runtime.http_bounds import HttpBounds
+from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.http_server import HttpServer
 
 Message = MutableMapping[str, Any]
@@ -34,12 +35,22 @@ class Health:
 
 
 class OpsServer:
-    """`/health` answers 200 while the process works, `/ready` 200 or 503, `/metrics` the registry."""
+    """`/health` answers 200 while the process works, `/ready` 200 or 503, `/metrics` the registry.
 
-    def __init__(self, address: str, health: Callable[[], Health], registry: CollectorRegistry) -> None:
+    `listeners`: the service's other ones by name; what they and this one turn away is in the registry too.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        health: Callable[[], Health],
+        registry: CollectorRegistry,
+        listeners: Mapping[str, HttpServer] | None = None,
+    ) -> None:
         self._health = health
         self._registry = registry
         self._server = HttpServer(self._app, address, bounds=_BOUNDS)
+        registry.register(HttpCutsCollector({"ops": self._server, **(listeners or {})}))
 
     @property
     def port(self) -> int:

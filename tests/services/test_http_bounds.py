@@ -1,15 +1,19 @@
 """A listener against raw clients: heads without an end, slow heads, silence, and too many connections."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 
-from services.runtime.http_bounds import HttpBounds
+from services.runtime.http_bounds import Cut, HttpBounds
 from services.runtime.http_server import HttpServer
+from services.runtime.ops import Health, OpsServer
 
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\n"
 
@@ -20,6 +24,7 @@ class Listener:
 
     bodies: list[int] = field(default_factory=list)
     port: int = 0
+    cuts: Counter[Cut] = field(default_factory=Counter)
 
     async def app(self, _scope: Any, receive: Any, send: Any) -> None:
         size, more = 0, True
@@ -41,7 +46,7 @@ async def listening(bounds: HttpBounds) -> AsyncIterator[Listener]:
     listener = Listener()
     server = HttpServer(listener.app, "127.0.0.1:0", bounds=bounds)
     await server.start()
-    listener.port = server.port
+    listener.port, listener.cuts = server.port, server.cuts
     try:
         async with asyncio.timeout(20):
             yield listener
@@ -99,6 +104,7 @@ async def test_what_has_no_end_is_cut_off(start: bytes, piece: bytes) -> None:
         await flooding
         await closed(writer)
         assert listener.bodies == []
+        assert listener.cuts == {Cut.HEAD_TOO_LARGE: 1}
 
 
 async def test_a_large_body_is_no_head() -> None:
@@ -137,6 +143,7 @@ async def test_a_head_that_does_not_come_ends_the_connection(before: bool, start
         writer.write(start)
         assert await rest(reader) == b""
         await closed(writer)
+        assert listener.cuts == {Cut.HEAD_TOO_LATE: 1}
 
 
 async def test_a_client_that_trickles_its_head_does_not_win_time() -> None:
@@ -194,14 +201,15 @@ async def test_a_client_that_takes_nothing_is_cut_also_after_its_answer() -> Non
 
 
 async def test_a_client_that_reads_slowly_stays() -> None:
-    size = 16 << 20
-    async with answering(size, HttpBounds(stalled_s=0.3)) as (port, _):
+    """For several times the bound, and with what it takes at once far below what the kernel could hold."""
+    size = 8 << 20
+    async with answering(size, HttpBounds(stalled_s=0.5)) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD + b"content-length: 0\r\nconnection: close\r\n\r\n")
         got = 0
         while piece := await reader.read(1 << 20):
             got += len(piece)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.03)
         assert got > size
         await closed(writer)
 
@@ -211,6 +219,7 @@ async def test_connections_above_the_bound_are_turned_away_until_one_leaves() ->
         first, second = await listener.connect(), await listener.connect()
         third, writer = await listener.connect()
         assert (await rest(third)).startswith(b"HTTP/1.1 503 ")
+        assert listener.cuts == {Cut.TOO_MANY: 1}
         await closed(writer)
         await closed(first[1])
         answer = b""
@@ -220,3 +229,83 @@ async def test_connections_above_the_bound_are_turned_away_until_one_leaves() ->
             answer = await rest(reader)
             await closed(writer)
         await closed(second[1])
+
+
+@asynccontextmanager
+async def refusing(head_s: float) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection whose first request, of 4 bytes, was answered 413 when its head had come."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    server = HttpServer(app, "127.0.0.1:0", bounds=HttpBounds(head_s=head_s))
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        async with asyncio.timeout(20):
+            writer.write(HEAD + b"content-length: 4\r\n\r\n")
+            await reader.readuntil(b"no")
+            yield reader, writer
+    finally:
+        await closed(writer)
+        await server.stop(drain_s=0.0)
+
+
+async def asked_again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    writer.write(HEAD + b"content-length: 0\r\n\r\n")
+    return await reader.readuntil(b"no")
+
+
+async def test_the_rest_of_a_refused_request_is_no_late_head() -> None:
+    async with refusing(head_s=0.2) as (reader, writer):
+        for piece in (b"a", b"b", b"cd"):
+            writer.write(piece)
+            await asyncio.sleep(0.4)
+        assert (await asked_again(reader, writer)).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("start", [HEAD, HEAD[:3], b"\r\n"])
+async def test_a_head_behind_a_refused_request_must_come_in_time(start: bytes) -> None:
+    async with refusing(head_s=0.2) as (reader, writer):
+        writer.write(b"abcd")
+        await asyncio.sleep(0.1)
+        writer.write(start)
+        assert await rest(reader) == b""
+
+
+async def test_a_head_in_one_piece_with_a_refused_body_must_come_in_time() -> None:
+    async with refusing(head_s=0.2) as (reader, writer):
+        writer.write(b"abcd" + HEAD)
+        assert await rest(reader) == b""
+
+
+@pytest.mark.parametrize("rest_of_body", [b"ab", b"abcd"])
+async def test_silence_after_a_refused_body_is_keep_alives(
+    rest_of_body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.runtime.http_server.KEEP_ALIVE_S", 0.5)
+    async with refusing(head_s=60.0) as (reader, writer):
+        writer.write(rest_of_body)
+        assert await rest(reader) == b""
+
+
+async def test_what_is_cut_shows_in_the_metrics() -> None:
+    other = HttpServer(None, "127.0.0.1:0")
+    other.cuts[Cut.STALLED] += 3
+    ops = OpsServer("127.0.0.1:0", lambda: Health(True, "ready"), CollectorRegistry(), {"public": other})
+    await ops.start()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", ops.port)
+        writer.write(b"no http\r\n\r\n")
+        assert (await rest(reader)).startswith(b"HTTP/1.1 400 ")
+        await closed(writer)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            lines = (await client.get(f"http://127.0.0.1:{ops.port}/metrics")).text.splitlines()
+    finally:
+        await ops.stop()
+    name = "kvcompass_http_cut_connections_total"
+    assert {line for line in lines if line.startswith(name) and not line.endswith(" 0.0")} == {
+        f'{name}{{listener="ops",reason="malformed"}} 1.0',
+        f'{name}{{listener="public",reason="stalled"}} 3.0',
+    }
