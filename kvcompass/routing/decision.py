@@ -59,8 +59,9 @@ class Candidate:
     is_candidate: bool
     """False: listed to explain, but it could not have been chosen."""
     score_ms: float
-    """Sum of the five terms below."""
-    wan_ms: float
+    """Sum of `wan_charge_ms`, `queue_ms`, `recompute_ms` and `reload_ms`."""
+    wan_charge_ms: float
+    """WAN: the way there and, unless the plan says `one_way`, back."""
     queue_ms: float
     queue_age_ms: float | None
     """None when the worker never reported: `queue_ms` is then a stand-in."""

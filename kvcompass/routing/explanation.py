@@ -53,7 +53,7 @@ def explained(
             standing=fleet.standing_of(worker),
             is_candidate=bool(candidates.mask[worker]),
             score_ms=float(weighed.total_ms[worker]),
-            wan_ms=float(fleet.wan_charge_ms[worker]),
+            wan_charge_ms=float(fleet.wan_charge_ms[worker]),
             queue_ms=float(fleet.queue_ms[worker]),
             queue_age_ms=fleet.age_ms(worker, now_us),
             recompute_ms=float(weighed.recompute_ms[worker]),

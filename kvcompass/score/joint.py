@@ -16,7 +16,7 @@ TIE_MS = 1e-6
 class ScoreInputs:
     """What the score reads of the workers: float64[W] each, owned by the fleet view, read in place."""
 
-    wan_ms: NDArray[np.float64]
+    wan_charge_ms: NDArray[np.float64]
     queue_ms: NDArray[np.float64]
     prefill_ms_per_token: NDArray[np.float64]
     reload_ms_per_token: NDArray[np.float64]
@@ -51,7 +51,7 @@ class JointScore:
     """
 
     def __init__(self, inputs: ScoreInputs, rule: RoutingRule) -> None:
-        workers = len(inputs.wan_ms)
+        workers = len(inputs.wan_charge_ms)
         self._inputs = inputs
         self._rule = rule
         self._terms = np.zeros((4, workers))
@@ -83,7 +83,7 @@ class JointScore:
         """
         inputs = self._inputs
         worker, holder, longest, local_best, price = least_joint_score(
-            inputs.wan_ms,
+            inputs.wan_charge_ms,
             inputs.queue_ms,
             inputs.prefill_ms_per_token,
             inputs.reload_ms_per_token,

@@ -22,7 +22,7 @@ async def test_the_decision_without_forwarding(monkeypatch):
         assert {worker["worker"] for worker in told["workers"]} == {w.id for w in lab.plan.workers}
         assert told["runners_up"][0] in {w.id for w in lab.plan.workers} - {"us-1"}
         first = told["workers"][0]
-        terms = sum(first[term] for term in ("wan_ms", "queue_ms", "recompute_ms", "reload_ms"))
+        terms = sum(first[term] for term in ("wan_charge_ms", "queue_ms", "recompute_ms", "reload_ms"))
         assert abs(first["score_ms"] - terms) < 1e-6
         answer = await client.post("/v1/completions", json=long)
         assert answer.headers["x-kvcompass-worker"] == told["chosen"]
@@ -87,3 +87,13 @@ async def test_metrics_can_be_scraped(monkeypatch):
             "kvcompass_edge_ready 0.0",
         ):
             assert line in answer.text
+
+
+async def test_the_way_is_charged_there_and_back_and_told_one_way(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        told = (await client.post("/v1/kvcompass/route", json=CHAT)).json()
+        charged = {worker["worker"]: worker["wan_charge_ms"] for worker in told["workers"]}
+        state = (await client.get("/v1/kvcompass/state")).json()
+        one_way = {worker["worker"]: worker["wan_ms"] for worker in state["workers"]}
+        assert charged == {worker: 2 * wan_ms for worker, wan_ms in one_way.items()}
+        assert len(set(one_way.values())) == 3

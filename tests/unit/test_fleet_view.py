@@ -224,9 +224,9 @@ class TestWanCharge:
         plan = replace(plan, wan_ms=tuple(tuple(row) for row in rows))
         view = FleetView(plan, origin=0)
         assert view.wan_charge_ms[EU_0] == 140.0
-        assert view.score_inputs.wan_ms[EU_0] == 140.0
+        assert view.score_inputs.wan_charge_ms[EU_0] == 140.0
 
     def test_the_papers_one_way_can_be_chosen(self) -> None:
         plan = make_plan()
         view = FleetView(replace(plan, routing=replace(plan.routing, wan_charge="one_way")), origin=0)
-        assert view.score_inputs.wan_ms.tolist() == view.wan_ms.tolist()
+        assert view.score_inputs.wan_charge_ms.tolist() == view.wan_ms.tolist()

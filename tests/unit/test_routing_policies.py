@@ -176,7 +176,7 @@ class TestExplanation:
         decision = ask(policy, {US_0: (2048, Tier.DRAM), EU_0: (3072, Tier.VRAM)}, explain=True)
         assert len(decision.candidates) == 6
         for seen in decision.candidates:
-            terms = seen.wan_ms + seen.queue_ms + seen.recompute_ms + seen.reload_ms
+            terms = seen.wan_charge_ms + seen.queue_ms + seen.recompute_ms + seen.reload_ms
             assert seen.score_ms == pytest.approx(terms)
         eligible = [seen for seen in decision.candidates if seen.is_candidate]
         assert [c.score_ms for c in eligible] == sorted(c.score_ms for c in eligible)

@@ -92,7 +92,7 @@ def _terms(candidate: Candidate) -> dict[str, Any]:
         "candidate": candidate.is_candidate,
         "standing": candidate.standing.name.lower(),
         "score_ms": candidate.score_ms,
-        "wan_ms": candidate.wan_ms,
+        "wan_charge_ms": candidate.wan_charge_ms,
         "queue_ms": candidate.queue_ms,
         "queue_age_ms": candidate.queue_age_ms,
         "recompute_ms": candidate.recompute_ms,
