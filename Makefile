@@ -20,13 +20,13 @@ help: ## List the targets
 
 .venv/.setup: .venv/bin/python requirements/lab.lock pyproject.toml
 	@echo "Installing pinned dependencies into .venv (about a minute) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lab.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/lab.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 .venv/.setup-dev: .venv/.setup requirements/dev.lock
 	@echo "Installing pinned development tools into .venv ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
 setup: .venv/.setup ## Create .venv, install the product and compile its kernels
@@ -39,7 +39,7 @@ demo: setup ## Three regions on this machine, the same traffic under three polic
 	$(BIN)/kvcompass lab demo --json out/demo.json
 
 lab: setup ## A three-region fleet that stays up until Ctrl-C
-	$(BIN)/kvcompass lab up
+	@$(BIN)/kvcompass lab up || [ $$? -eq 130 ]
 
 test: setup-dev test-unit test-e2e ## Every test: laws, services, then real processes
 

@@ -55,7 +55,10 @@ def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
         help="real time for each unit of model time, of network and engines alike (default: %(default)s)",
     )
     parser.add_argument(
-        "--jitter-ms", type=float, default=0.0, help="standard deviation of every one-way latency, model ms"
+        "--jitter-ms",
+        type=_not_negative,
+        default=0.0,
+        help="standard deviation of every one-way latency, model ms",
     )
     parser.add_argument("--keep", action="store_true", help="keep the run directory: plan, settings, logs")
 
@@ -104,7 +107,9 @@ def _guarded(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.N
     """Operating errors become one message and exit code 2; SIGTERM ends a lab as Ctrl-C does."""
 
     def command(options: argparse.Namespace) -> int:
-        signal.signal(signal.SIGTERM, _interrupt)
+        # A job that a script starts in the background inherits an ignored SIGINT.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _interrupt)
         try:
             work(options)
         except KVCompassError as error:
@@ -125,6 +130,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not value > 0.0:
         raise argparse.ArgumentTypeError("must be positive")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError("must not be negative")
     return value
 
 

@@ -96,7 +96,7 @@ def prepare(
     shape: Shape, blueprint: Blueprint, environment: Mapping[str, str], on_step: Callable[[str], None]
 ) -> tuple[Workload, Facts]:
     """Compiles what must be compiled, writes the workload and counts what it shares."""
-    on_step("compiling kernels (the first time only)")
+    on_step("loading kernels")
     warm_kernels()
     on_step("writing and counting the workload")
     workload = build_workload(load_corpus(environment, shape.seed), shape)

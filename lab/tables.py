@@ -10,7 +10,7 @@ from lab.report import PolicyReport
 
 _TITLES = {
     "kvcompass": "KVCompass",
-    "regional": "region alone",
+    "regional": "regional",
     "round_robin": "round robin",
 }
 _LESS_IS_BETTER, _MORE_IS_BETTER, _NEITHER = -1, 1, 0
@@ -22,7 +22,7 @@ _ROWS: tuple[tuple[str, Callable[[PolicyReport], float], str, int], ...] = (
     ("end to end P95, ms", lambda report: report.e2e_ms.p95, "{:,.0f}", _LESS_IS_BETTER),
     ("reused tokens", lambda report: report.reused_tokens, "{:,}", _MORE_IS_BETTER),
     ("recomputed tokens", lambda report: report.recomputed_tokens, "{:,}", _LESS_IS_BETTER),
-    ("served better from elsewhere", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
+    ("cross-region hits", lambda report: report.cross_region_hits, "{:,}", _NEITHER),
     ("wrong claims", lambda report: report.wrong_claims, "{:,}", _NEITHER),
     ("peak load factor, 30 s", lambda report: report.peak_load_factor, "{:.2f}", _LESS_IS_BETTER),
     ("errors", lambda report: report.errors, "{:,}", _LESS_IS_BETTER),
@@ -39,12 +39,14 @@ def print_facts(console: Console, facts: Facts) -> None:
         f"({kinds}; {regions}) in {facts.duration_ms / 1e3:.0f} s, {shares.prompt_tokens:,} prompt tokens, "
         f"time scale {facts.time_scale:g}.",
         highlight=False,
+        soft_wrap=True,
     )
     console.print(
         f"Shared: {shares.shared_part:.0%} of the requests share a prefix of at least {shares.threshold:,} "
         f"tokens (the longest first_length) with an earlier one; "
         f"{shares.shared_elsewhere_only_part:.0%} only with requests of other regions.",
         highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -59,8 +61,10 @@ def print_table(console: Console, reports: Mapping[str, PolicyReport]) -> None:
         table.add_row(heading, *(_cell(each, values, form, better) for each in values))
     console.print(table)
     console.print(
-        "Served better from elsewhere: a claim in another region beat every local match, and the engine "
-        "reused at least the claim.",
+        "Cross-region hit: served better from another region's cache. Its claim beat every match in the "
+        "user's region, and the engine reused at least the claim. Regional: each region alone, with "
+        "prefix-aware routing. Round robin: over all workers of the world.",
+        soft_wrap=True,
         highlight=False,
     )
 

@@ -1,5 +1,6 @@
 """`kvcompass lab up`: a fleet that stays, and how to talk to it."""
 
+import os
 import time
 from pathlib import Path
 
@@ -20,13 +21,14 @@ def stay_up(options: LabOptions, ports: LoopbackPorts, *, env_path: Path, keep: 
     Errors: LabError when a process ends unasked.
     """
     console = Console(highlight=False, soft_wrap=True)
-    console.print("compiling kernels (the first time only) ...")
+    console.print("loading kernels ...")
     warm_kernels()
     blueprint = three_regions(options, ports)
     with Fleet(blueprint, on_step=lambda step: console.print(f"starting {step} ..."), keep=keep) as fleet:
         write_env(fleet, env_path)
         console.print(endpoints(fleet), markup=False)
         console.print(f"The same as shell variables: . {env_path}", markup=False)
+        console.print(f"Ctrl-C, or kill {os.getpid()}, ends it all.", markup=False)
         try:
             while True:
                 fleet.check()
@@ -67,5 +69,4 @@ Ask where the same prompt would go from {second.region}, and why (nothing is for
   curl -s http://{second.address}/v1/kvcompass/route -d "$BODY" | python3 -m json.tool
 
 Everything an edge knows: curl -s http://{first.address}/v1/kvcompass/state
-Ctrl-C ends it all.
 """
