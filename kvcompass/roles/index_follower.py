@@ -141,6 +141,8 @@ class IndexFollower:
         self.stale_after_us = stale_after_us
         self.refusal: Refusal | None = None
         """The unit's refusal, until it accepts."""
+        self.was_exact = False
+        """The view was EXACT at some time of this stream, or of the one that has just ended."""
         self._view = view
         self._handshake = handshake
         self._snapshot_bytes = snapshot_bytes
@@ -179,7 +181,7 @@ class IndexFollower:
     def subscribe_request(self) -> SubscribeRequest:
         """Opens a new stream; what the old one had begun is forgotten."""
         self._partial = None
-        self._verified = False
+        self._verified = self.was_exact = False
         if self._snapshot_wanted:
             return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0)
         return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence)
@@ -247,7 +249,7 @@ class IndexFollower:
             self._snapshot_wanted = True
             self._verified = False
             return Resubscribe(ResubscribeReason.DIGEST, f"the view differs from the table at {applied}")
-        self._verified = True
+        self._verified = self.was_exact = True
         self._heard(now_us)
         return None
 
@@ -285,7 +287,7 @@ class IndexFollower:
         self._unit_epoch = chunk.unit_epoch
         self.counters.snapshots += 1
         self._snapshot_wanted = False
-        self._verified = True
+        self._verified = self.was_exact = True
         self._heard(now_us)
         return None
 

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 import grpc.aio
 
 from kvcompass.errors import ProtocolError
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.messages import EdgeToUnit, PatchGroups, UnitToEdge
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
@@ -37,7 +37,7 @@ async def follow(
     async with dialer.channel(address) as channel:
         while True:
             ended = await _one_stream(channel, follower)
-            if follower.state(now_us()) is FollowerState.EXACT:
+            if follower.was_exact:
                 delay_s, said = _FIRST_DELAY_S, None
             follower.stream_ended(ended.reason)
             why = (ended.reason.value, ended.detail)

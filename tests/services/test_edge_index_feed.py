@@ -1,0 +1,84 @@
+"""How an edge's feed of a shard treats outages: each is told once, and not at every attempt."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kvcompass.plan.layout import layout_fields
+from kvcompass.roles.index_follower import IndexFollower
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, SnapshotChunk, UnitToEdge
+from services.edge.fleet import index_feed
+from services.runtime.grpc_transport import Dialer
+from tests.models.replication_fleet import replication_plan
+from tests.models.replication_table import DictTables, DictView
+
+ADDRESS = "127.0.0.1:1"
+"""Nothing is dialled."""
+
+
+@dataclass
+class Stream:
+    """Says what it has to say, then nothing."""
+
+    messages: list[UnitToEdge]
+
+    async def write(self, _message: Any) -> None:
+        pass
+
+    async def read(self) -> UnitToEdge:
+        if not self.messages:
+            await asyncio.Event().wait()
+        return self.messages.pop(0)
+
+    def cancel(self) -> None:
+        pass
+
+
+def exact() -> list[UnitToEdge]:
+    tables = DictTables()
+    return [SnapshotChunk(7, 1, tables.digest(), 0, 1, tables.snapshot())]
+
+
+@pytest.mark.parametrize(
+    ("streams", "told"),
+    [([exact, list, list], 1), ([exact, exact, exact], 3), ([exact, list, exact], 2)],
+    ids=["one outage", "three", "two"],
+)
+async def test_each_outage_is_told_once(
+    streams: list[Callable[[], list[UnitToEdge]]], told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[dict[str, Any]] = []
+    left = list(streams)
+    ended = asyncio.Event()
+
+    class Log:
+        def warning(self, _event: str, **facts: Any) -> None:
+            warnings.append(facts)
+
+    class NoDelay(random.Random):
+        def uniform(self, _low: float, _high: float) -> float:
+            return 0.0
+
+    def subscribe(_channel: Any) -> Callable[[], Stream]:
+        if not left:
+            ended.set()
+            return lambda: Stream([])
+        return lambda: Stream(left.pop(0)())
+
+    monkeypatch.setattr(index_feed, "_log", Log())
+    monkeypatch.setattr(index_feed.rpc, "subscribe", subscribe)
+    plan = replication_plan()
+    handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, layout_fields(plan))
+    follower = IndexFollower(0, DictView(), handshake, stale_after_us=50_000)
+    feed = asyncio.create_task(index_feed.follow(0, ADDRESS, follower, Dialer({}), NoDelay(1)))
+    try:
+        async with asyncio.timeout(10):
+            await ended.wait()
+    finally:
+        feed.cancel()
+        await asyncio.gather(feed, return_exceptions=True)
+    assert [facts["reason"] for facts in warnings] == ["silence"] * told
