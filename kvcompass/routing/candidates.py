@@ -19,6 +19,8 @@ class CandidateSet:
     mask: NDArray[np.bool_]
     """bool[W]."""
     count: int
+    others: NDArray[np.intp]
+    """intp[n]: the workers of the group within reach that are no candidates."""
 
 
 class CandidateSets:
@@ -69,5 +71,5 @@ class CandidateSets:
             mask = untried & (fleet.standing == standing)
             count = int(mask.sum())
             if count:
-                return CandidateSet(standing, mask, count)
+                return CandidateSet(standing, mask, count, np.flatnonzero(members & ~mask))
         return NoWorker(NoWorkerReason.ALL_TRIED, "every live worker has already failed this request")

@@ -23,6 +23,9 @@ class Reason(Enum):
     """Nobody else could take it."""
     EXPECTED_MATCH = "expected_match"
     """A request under way is about to leave a longer prefix there than the index knows of."""
+    HOLDER_UNAVAILABLE = "holder_unavailable"
+    """A longer match than any candidate's lies within reach, at a worker that is not one: out, suspected, of
+    unknown load, or tried already."""
     LONGEST_MATCH_LOCAL = "longest_match_local"
     """Holds the longest match, in this region."""
     LONGEST_MATCH_REMOTE = "longest_match_remote"
@@ -34,7 +37,7 @@ class Reason(Enum):
     CHEAPER = "cheaper"
     """Others hold a longer match, but recompute or reload for longer."""
     NO_MATCH = "no_match"
-    """Nobody holds any of it; the soonest to finish it from scratch."""
+    """Nobody within reach holds any of it, candidate or not; the soonest to finish it from scratch."""
 
 
 class NoWorkerReason(Enum):

@@ -25,6 +25,8 @@ def reason_for(
     expected = request.expected_at(worker)
     if expected > credited:
         return Reason.EXPECTED_MATCH
+    if request.matches.match_tokens[candidates.others].max(initial=0) > weighed.longest:
+        return Reason.HOLDER_UNAVAILABLE
     if weighed.longest == 0:
         return Reason.NO_MATCH
     if credited == weighed.longest:

@@ -131,6 +131,26 @@ class TestReasons:
     def test_no_match_anywhere(self) -> None:
         assert ask(make_policy("kvcompass", make_fleet())).reason is Reason.NO_MATCH
 
+    @pytest.mark.parametrize("held_here", [0, 512])
+    def test_the_holder_cannot_be_asked(self, held_here: int) -> None:
+        fleet = make_fleet()
+        fleet.report(EU_0, load("eu-0", state=WorkerState.DRAINING), NOW_US)
+        holdings = {EU_0: (3968, Tier.VRAM), US_0: (held_here, Tier.VRAM)}
+        decision = ask(make_policy("kvcompass", fleet), holdings)
+        assert (decision.worker, decision.reason) == (US_0, Reason.HOLDER_UNAVAILABLE)
+
+    def test_the_holder_has_failed_this_request(self) -> None:
+        policy = make_policy("kvcompass", make_fleet())
+        decision = ask(policy, {EU_0: (3968, Tier.VRAM)}, exclude=frozenset({EU_0}))
+        assert decision.reason is Reason.HOLDER_UNAVAILABLE
+
+    def test_a_holder_out_of_reach_is_none(self) -> None:
+        """`regional` answers for its region alone, and a group for its own workers."""
+        policy = make_policy("regional", make_fleet())
+        assert ask(policy, {EU_0: (3968, Tier.VRAM)}).reason is Reason.NO_MATCH
+        policy = make_policy("kvcompass", make_fleet(groups=("default", "other")))
+        assert ask(policy, {EU_1: (3968, Tier.VRAM)}).reason is Reason.NO_MATCH
+
     def test_longest_match_here(self) -> None:
         decision = ask(
             make_policy("kvcompass", make_fleet()), {US_1: (2048, Tier.VRAM), EU_0: (2048, Tier.VRAM)}
