@@ -38,7 +38,7 @@ class Readiness:
         return any(follower.state(now) in unread for follower in self._followers)
 
     def reasons(self) -> list[str]:
-        """Why it is not ready; empty when it is."""
+        """Why it is not ready; empty when it is, degraded or not."""
         reasons = []
         if self.draining:
             reasons.append("draining")
@@ -80,17 +80,14 @@ class Readiness:
 
     def public(self) -> dict[str, Any]:
         """What anybody may know."""
-        reasons = self.reasons()
-        return {"ready": not reasons, "state": self._state(reasons), "reasons": reasons}
+        health = self.health()
+        return {"ready": health.ready, "state": health.state, "reasons": health.reasons}
 
     def health(self) -> Health:
         """What operators may know."""
         reasons = self.reasons()
-        return Health(not reasons, self._state(reasons), reasons, {"shards": self.shards()})
-
-    def _state(self, reasons: list[str]) -> str:
-        if self.draining:
-            return "draining"
-        if reasons:
-            return "starting"
-        return "degraded" if self.not_exact() else "ready"
+        ready, state = not reasons, "draining" if self.draining else "starting"
+        if ready:
+            reasons = [f"shard {shard} is {view}" for shard, view in self.not_exact().items()]
+            state = "degraded" if reasons else "ready"
+        return Health(ready, state, reasons, {"shards": self.shards()})

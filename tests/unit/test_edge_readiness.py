@@ -1,0 +1,61 @@
+"""Whether balancers may send an edge requests, and what it says is wrong when they may all the same."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from kvcompass.roles.index_follower import FollowerState
+from services.edge.readiness import Readiness
+
+
+@dataclass
+class Shard:
+    """As much of a follower as what anybody may know needs."""
+
+    shard: int
+    now: FollowerState
+    refusal: None = None
+
+    def state(self, now_us: int) -> FollowerState:
+        return self.now
+
+
+class WithoutDetails(Readiness):
+    def shards(self) -> list[dict[str, object]]:
+        return []
+
+
+def ready(*states: FollowerState) -> Readiness:
+    shards = [Shard(number, state) for number, state in enumerate(states)]
+    readiness = WithoutDetails(shards, lambda: 0)  # type: ignore[arg-type]
+    readiness.warm = True
+    return readiness
+
+
+def test_all_is_well() -> None:
+    told = ready(FollowerState.EXACT, FollowerState.EXACT).public()
+    assert told == {"ready": True, "state": "ready", "reasons": []}
+
+
+@pytest.mark.parametrize("state", [FollowerState.STALE, FollowerState.CATCHING_UP])
+def test_degraded_says_by_which_shard(state: FollowerState) -> None:
+    readiness = ready(FollowerState.EXACT, state)
+    assert readiness.ready
+    assert readiness.public() == {
+        "ready": True,
+        "state": "degraded",
+        "reasons": [f"shard 1 is {state.value}"],
+    }
+    assert readiness.health().ready
+
+
+def test_what_keeps_it_from_starting_comes_before_what_only_degrades_it() -> None:
+    readiness = ready(FollowerState.ABSENT, FollowerState.STALE)
+    told = {"ready": False, "state": "starting", "reasons": ["shard 0 is not loaded"]}
+    assert readiness.public() == told
+
+
+def test_draining_is_no_degradation() -> None:
+    readiness = ready(FollowerState.STALE)
+    readiness.draining = True
+    assert readiness.public() == {"ready": False, "state": "draining", "reasons": ["draining"]}
