@@ -1,4 +1,8 @@
-"""One running lab a module: real processes, an agent process a worker, network and engines sped up."""
+"""Running labs: real processes, an agent process a worker. Only one is up at a time.
+
+Tests that share a lab run one after the other, whatever module they are in: first those on the quick lab,
+then those on the lab of full scale, where processes die, then those that start a lab of their own.
+"""
 
 import os
 import random
@@ -12,15 +16,66 @@ from lab.three_regions import LabOptions, three_regions
 from lab.warm import warm_kernels
 from tests.e2e.asking import BODY_LIMIT
 
+_ORDER = ("quick_lab", "full_scale_lab", "no_shared_lab")
 
-@pytest.fixture(scope="module")
-def lab(request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    """A module may set TIME_SCALE for its own lab."""
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        used = getattr(item, "fixturenames", ())
+        return next((place for place, name in enumerate(_ORDER) if name in used), -1)
+
+    items.sort(key=place)
+
+
+class SharedLab:
+    """The lab that is up, if any."""
+
+    def __init__(self) -> None:
+        self._scale = 0.0
+        self._fleet: Fleet | None = None
+
+    def at(self, time_scale: float) -> Fleet:
+        """The lab of that scale; one of another scale is ended first."""
+        if self._fleet is None or self._scale != time_scale:
+            self.end()
+            options = LabOptions(
+                time_scale=time_scale,
+                agents_share_a_process=False,
+                edge_settings={"limits": {"body_bytes": BODY_LIMIT}},
+            )
+            ports = LoopbackPorts(random.Random(os.urandom(8)))
+            self._fleet = Fleet(three_regions(options, ports)).__enter__()
+            self._scale = time_scale
+        return self._fleet
+
+    def end(self) -> None:
+        """Leaves no process running."""
+        fleet, self._fleet = self._fleet, None
+        if fleet is not None:
+            fleet.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def shared_lab() -> Iterator[SharedLab]:
     warm_kernels()
-    options = LabOptions(
-        time_scale=getattr(request.module, "TIME_SCALE", 0.2),
-        agents_share_a_process=False,
-        edge_settings={"limits": {"body_bytes": BODY_LIMIT}},
-    )
-    with Fleet(three_regions(options, LoopbackPorts(random.Random(os.urandom(8))))) as fleet:
-        yield fleet
+    shared = SharedLab()
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def quick_lab(shared_lab: SharedLab) -> Fleet:
+    """Network and engines five times as fast as real ones."""
+    return shared_lab.at(0.2)
+
+
+@pytest.fixture
+def full_scale_lab(shared_lab: SharedLab) -> Fleet:
+    """Real latencies; the engines are what is busy, and not the client."""
+    return shared_lab.at(1.0)
+
+
+@pytest.fixture(scope="session")
+def no_shared_lab(shared_lab: SharedLab) -> None:
+    """For tests that start a lab of their own."""
+    shared_lab.end()

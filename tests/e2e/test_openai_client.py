@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
 from lab.fleet import Fleet
 from lab.three_regions import MODEL
-from tests.e2e.asking import BODY_LIMIT
+from tests.e2e.asking import BODY_LIMIT, HTTP
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -17,8 +16,14 @@ TOOL: Any = {"type": "function", "function": {"name": "look_up", "parameters": {
 
 
 @pytest.fixture
-def client(lab: Fleet) -> Any:
-    with openai.OpenAI(base_url=lab.base_urls["eu"], api_key="any", max_retries=0, timeout=30.0) as client:
+def client(quick_lab: Fleet) -> Any:
+    with openai.OpenAI(
+        base_url=quick_lab.base_urls["eu"],
+        api_key="any",
+        max_retries=0,
+        timeout=30.0,
+        http_client=openai.DefaultHttpxClient(trust_env=False),
+    ) as client:
         yield client
 
 
@@ -80,19 +85,20 @@ def test_a_wrong_model(client: openai.OpenAI) -> None:
         ("/no/such/route", b"{}", 404),
     ],
 )
-def test_what_is_wrong_is_told_in_openai_s_shape(lab: Fleet, path: str, content: bytes, status: int) -> None:
+def test_what_is_wrong_is_told_in_openai_s_shape(
+    quick_lab: Fleet, path: str, content: bytes, status: int
+) -> None:
     headers = {"content-type": "application/json", "x-request-id": "mine-1"}
-    answer = httpx.post(lab.base_urls["us"] + path, content=content, headers=headers, timeout=10.0)
+    answer = HTTP.post(quick_lab.base_urls["us"] + path, content=content, headers=headers)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert answer.headers["x-request-id"] == "mine-1"
 
 
-def test_a_client_s_own_routing_headers_are_ignored(lab: Fleet) -> None:
-    answer = httpx.post(
-        f"{lab.base_urls['us']}/chat/completions",
+def test_a_client_s_own_routing_headers_are_ignored(quick_lab: Fleet) -> None:
+    answer = HTTP.post(
+        f"{quick_lab.base_urls['us']}/chat/completions",
         json={"model": MODEL, "messages": MESSAGES, "max_tokens": 2},
         headers={"x-kvcompass-worker": "worker-asia-2", "x-kvcompass-origin": "asia"},
-        timeout=10.0,
     )
     assert answer.headers["x-kvcompass-region"] == "us"

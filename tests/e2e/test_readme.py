@@ -25,7 +25,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def endpoints(no_shared_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The file that a lab writes once it is up."""
     path = tmp_path_factory.mktemp("lab") / "lab.env"
     command = [sys.executable, "-m", "cli", "lab", "up", "--env", str(path)]
