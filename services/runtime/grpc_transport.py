@@ -34,6 +34,8 @@ _CLIENT: list[tuple[str, int]] = [
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
+    # `connect_via` says what goes where. The environment's proxy is for others, and would take loopback too.
+    ("grpc.enable_http_proxy", 0),
 ]
 _SERVER: list[tuple[str, int]] = [
     *_WINDOWS,
