@@ -9,7 +9,7 @@ from services.edge.settings import EdgeSettings, check_settings
 from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging
 from services.runtime.plan_file import load_plan
-from services.runtime.settings import load_settings, resolve_path
+from services.runtime.settings import faults_named, load_settings, resolve_path
 
 
 def main() -> None:
@@ -22,10 +22,11 @@ def main() -> None:
 
     async def serve(lifecycle: Lifecycle) -> None:
         settings = load_settings(EdgeSettings, arguments.settings)
-        check_settings(settings)
         configure_logging("edge", settings.id, settings.log_level)
         plan_path = resolve_path(arguments.settings, settings.plan)
-        service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
+        with faults_named(arguments.settings):
+            check_settings(settings)
+            service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
         # What was imported and built so far lives as long as the process: no full collection, during which
         # every request waits, need walk through it.
         gc.collect()

@@ -60,6 +60,9 @@ class EdgeService:
         self._log = get_logger("edge")
         region = self.place.region
         limits, timeouts = settings.limits, settings.timeouts
+        callers = Callers(settings, plan)
+        peer_listen = settings.peer_listen or self.place.peer_address
+        check_plain_text(peer_listen, settings.tls, insecure=settings.insecure)
 
         encoder = PromptEncoder.load(plan.model.tokenizer, plan.model.chat_template, plan_dir)
         layout = layout_fields(plan, encoder.digest)
@@ -91,7 +94,6 @@ class EdgeService:
         )
         loop = AttemptLoop(hops, Forwarder(limits, timeouts), self.metrics)
         courses = Courses(plan, self.role, attempts=limits.attempts, avoid_us=round(timeouts.suspect_s * 1e6))
-        callers = Callers(settings, plan)
         reader = PromptReader(encoder, plan, queries.rungs)
         dispatcher = Dispatcher(courses, loop, self.metrics)
         model = plan.model.id
@@ -109,8 +111,6 @@ class EdgeService:
         tls = server_context(settings.tls) if settings.tls is not None else None
         public = PublicListener(self.gateway, control, limits)
         self.public_server = HttpServer(public, settings.listen or self.place.address)
-        peer_listen = settings.peer_listen or self.place.peer_address
-        check_plain_text(peer_listen, settings.tls, insecure=settings.insecure)
         self.peer_server = HttpServer(self.peer, peer_listen, tls=tls)
         self.ops = OpsServer(
             settings.ops_address,

@@ -3,6 +3,7 @@
 import msgspec
 
 from kvcompass.routing.names import PolicyName
+from services.runtime.auth import ApiKeys
 from services.runtime.settings import CommonSettings, SettingsError
 
 
@@ -77,14 +78,16 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
 def check_settings(settings: EdgeSettings) -> None:
     """Errors: SettingsError for what the types cannot say."""
     if len(settings.peer_key) < 16:
-        raise SettingsError("peer_key needs at least 16 characters", field="peer_key")
+        raise SettingsError("needs at least 16 characters", field="peer_key")
     if not settings.lab_mode and not settings.api_keys and not settings.admin_keys:
         raise SettingsError(
             "no key is known and lab_mode is off, so nobody could call: add api_keys", field="api_keys"
         )
+    ApiKeys(settings.api_keys, "api_keys")
+    ApiKeys(dict.fromkeys(settings.admin_keys, "admin"), "admin_keys")
     for name in Limits.__struct_fields__:
         if getattr(settings.limits, name) < 1:
-            raise SettingsError(f"limits.{name} must be at least 1", field=f"limits.{name}")
+            raise SettingsError("must be at least 1", field=f"limits.{name}")
     for name in Timeouts.__struct_fields__:
         if getattr(settings.timeouts, name) < 0:
-            raise SettingsError(f"timeouts.{name} must not be negative", field=f"timeouts.{name}")
+            raise SettingsError("must not be negative", field=f"timeouts.{name}")

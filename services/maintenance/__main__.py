@@ -25,7 +25,7 @@ from services.runtime.logs import configure_logging, get_logger
 from services.runtime.ops import OpsServer
 from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.plan_file import load_plan
-from services.runtime.settings import SettingsError, load_settings, resolve_path
+from services.runtime.settings import SettingsError, faults_named, load_settings, resolve_path
 from services.wire.rpc import register_index_maintenance
 
 
@@ -42,11 +42,12 @@ async def start(path: Path, lifecycle: Lifecycle) -> None:
     """Composes the unit from a settings file; serves until the lifecycle stops. Errors: KVCompassError."""
     settings = load_settings(MaintenanceSettings, path)
     configure_logging("maintenance", settings.id, settings.log_level)
-    plan = load_plan(resolve_path(path, settings.plan))
-    planned = _planned_unit(plan, settings.id)
-    bounds = unit_bounds(settings)
-    listen = settings.listen or planned.address
-    check_plain_text(listen, settings.tls, insecure=settings.insecure)
+    with faults_named(path):
+        bounds = unit_bounds(settings)
+        plan = load_plan(resolve_path(path, settings.plan))
+        planned = _planned_unit(plan, settings.id)
+        listen = settings.listen or planned.address
+        check_plain_text(listen, settings.tls, insecure=settings.insecure)
     unit: MaintenanceUnit | None = None
     registry = CollectorRegistry()
     ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)

@@ -42,7 +42,7 @@ def unit_bounds(settings: MaintenanceSettings) -> UnitBounds:
     bounds = settings.bounds
     for name in Bounds.__struct_fields__:
         if getattr(bounds, name) <= 0:
-            raise SettingsError(f"bounds.{name} must be above 0", field=f"bounds.{name}")
+            raise SettingsError("must be above 0", field=f"bounds.{name}")
     return UnitBounds(
         log_groups=bounds.log_groups,
         log_bytes=bounds.log_bytes,

@@ -16,13 +16,17 @@ def hash_api_key(key: str) -> str:
 
 
 class ApiKeys:
-    """Maps a presented key to what it stands for (a sharing group, a role), comparing in constant time."""
+    """Maps a presented key to what it stands for (a sharing group, a role), comparing in constant time.
+
+    Errors at construction: SettingsError, which names an entry by its number in the setting `field`.
+    """
 
     def __init__(self, hashes: Mapping[str, str], field: str) -> None:
-        for digest in hashes:
+        for i, digest in enumerate(hashes):
             if not _HASH.fullmatch(digest):
-                message = f"{digest[:8]}... is not a SHA-256 in hex; make one with `kvcompass hash-key`"
-                raise SettingsError(message, field=field)
+                # It may be a key in clear, so nothing of it is shown.
+                message = "not a SHA-256 in hex, 64 of 0-9 a-f; make one with `kvcompass hash-key`"
+                raise SettingsError(message, field=f"{field}[{i}]")
         self._hashes = dict(hashes)
 
     def lookup(self, key: str) -> str | None:

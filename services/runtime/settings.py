@@ -1,9 +1,12 @@
 """Settings: one frozen Struct a service, read from one TOML file; unknown keys are refused."""
 
+import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -63,15 +66,57 @@ def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None 
             for name, value in raw["tls"].items()
         }
     raw.update(overrides or {})
+    with faults_named(path):
+        _refuse_unknown(raw, cls, "")
+        try:
+            return msgspec.convert(raw, cls, strict=True)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at `$.")
+            field = where.rstrip("`") or "settings"
+            raise SettingsError(reason + _choices(cls, field), field=field) from error
+
+
+@contextmanager
+def faults_named(path: Path) -> Iterator[None]:
+    """Puts the settings file and the field before the message of a `SettingsError` raised within."""
     try:
-        return msgspec.convert(raw, cls, strict=True)
-    except msgspec.ValidationError as error:
-        reason, _, where = str(error).partition(" - at `$.")
-        field = where.rstrip("`") or "settings"
-        raise SettingsError(f"{path}: {field}: {reason}", field=field) from error
+        yield
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error.field}: {error}", field=error.field) from error
 
 
 def resolve_path(settings_file: Path, value: str) -> Path:
     """A path in a settings file is relative to that file."""
     path = Path(value).expanduser()
     return path if path.is_absolute() else settings_file.parent / path
+
+
+def _refuse_unknown(raw: Mapping[str, Any], cls: type[msgspec.Struct], prefix: str) -> None:
+    """Errors: SettingsError naming the first key that `cls`, or a section of it, does not have."""
+    hints = get_type_hints(cls)
+    for name, value in raw.items():
+        if name not in hints:
+            close = difflib.get_close_matches(name, hints, 1)
+            meant = f", did you mean {close[0]}?" if close else ";"
+            raise SettingsError(f"unknown key{meant} known here: {', '.join(hints)}", field=prefix + name)
+        section = next((each for each in _alternatives(hints[name]) if _is_section(each)), None)
+        if section is not None and isinstance(value, dict):
+            _refuse_unknown(value, section, f"{prefix}{name}.")
+
+
+def _choices(cls: type[msgspec.Struct], field: str) -> str:
+    """The values that a field takes when it takes one of a few, as the end of a message; else nothing."""
+    hint: Any = cls
+    for name in field.split("."):
+        hints = get_type_hints(hint) if _is_section(hint) else {}
+        hint = next((each for each in _alternatives(hints.get(name)) if each is not type(None)), None)
+    return f"; it is one of {', '.join(map(repr, get_args(hint)))}" if get_origin(hint) is Literal else ""
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    """`A | None` as (A, None); any other type alone."""
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
+
+
+def _is_section(hint: Any) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)

@@ -10,9 +10,9 @@ from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging, get_logger
 from services.runtime.plain_text import transport_mode
 from services.runtime.plan_file import load_plan
-from services.runtime.settings import load_settings, resolve_path
+from services.runtime.settings import faults_named, load_settings, resolve_path
 from services.worker_agent.process import AgentProcess
-from services.worker_agent.settings import WorkerAgentSettings, check_settings
+from services.worker_agent.settings import WorkerAgentSettings
 
 _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 """A block tree is a large, long-lived heap: walking it as often as Python does costs more than the events."""
@@ -27,9 +27,9 @@ def main() -> None:
 
     async def serve(lifecycle: Lifecycle) -> None:
         settings = load_settings(WorkerAgentSettings, path)
-        check_settings(settings)
         configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
-        process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))
+        with faults_named(path):
+            process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))
         lifecycle.background(process.run(), "worker agent")
         get_logger("worker_agent").info(
             "agent is up", workers=settings.workers, transport=transport_mode(settings)

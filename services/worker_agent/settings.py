@@ -74,7 +74,7 @@ def check_settings(settings: WorkerAgentSettings) -> None:
         for name in values.__struct_fields__:
             value = getattr(values, name)
             if isinstance(value, int) and value < 1:
-                raise SettingsError(f"{group}.{name} must be at least 1", field=f"{group}.{name}")
+                raise SettingsError("must be at least 1", field=f"{group}.{name}")
 
 
 def repeated_stores(settings: WorkerAgentSettings) -> RepeatedStores:

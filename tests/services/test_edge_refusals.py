@@ -7,6 +7,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from services.edge.forwarding.upstream import Upstream
 from services.edge.settings import EdgeSettings, Limits, Timeouts, check_settings
 from services.runtime.auth import hash_api_key
 from services.runtime.settings import SettingsError
@@ -147,6 +148,8 @@ async def test_strangers_are_refused(monkeypatch):
         ({"peer_key": "short"}, "peer_key"),
         ({"lab_mode": False}, "api_keys"),
         ({"limits": Limits(attempts=0)}, "limits.attempts"),
+        ({"api_keys": {"sk-in-clear": "default"}}, "api_keys[0]"),
+        ({"admin_keys": [hash_api_key("x"), "sk-in-clear"]}, "admin_keys[1]"),
     ],
 )
 def test_settings_that_cannot_work_are_named(changes, field):
@@ -161,6 +164,10 @@ def test_an_edge_that_only_admins_may_call_is_none_that_nobody_could():
 
 
 async def test_a_key_of_an_unknown_group_stops_the_start(monkeypatch):
-    with pytest.raises(SettingsError, match="not in the plan"):
+    opened = []
+    monkeypatch.setattr(Upstream, "__init__", lambda *_, **__: opened.append(1))
+    with pytest.raises(SettingsError, match=r"'a' is not in the plan; it has default") as caught:
         async with fleet(monkeypatch, **KEYS):
             pass
+    assert caught.value.field == "api_keys[0]"
+    assert not opened, "nothing to close"

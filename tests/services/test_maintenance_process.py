@@ -125,7 +125,7 @@ async def test_every_counter_of_the_unit_is_a_metric():
 @pytest.mark.parametrize(
     ("line", "field"),
     [
-        ("surprise = 1", "settings"),
+        ("surprise = 1", "surprise"),
         ("[bounds]\nlog_groups = 0", "bounds.log_groups"),
         ("[bounds]\nflush_ms = -1.0", "bounds.flush_ms"),
         ('[bounds]\nlog_bytes = "many"', "bounds.log_bytes"),

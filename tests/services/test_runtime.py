@@ -5,10 +5,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc.aio
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
@@ -18,22 +19,44 @@ from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.runtime.ops import Health, OpsServer
 from services.runtime.plain_text import transport_mode
-from services.runtime.settings import CommonSettings, SettingsError, TlsSettings, load_settings
+from services.runtime.settings import CommonSettings, SettingsError, TlsSettings, faults_named, load_settings
+
+
+class ExampleLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    size: int = 1
+    kind: Literal["small", "large"] = "small"
 
 
 class Example(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     id: str
     port: int = 1
+    limits: ExampleLimits = ExampleLimits()
 
 
 @pytest.mark.parametrize(
     ("text", "field", "words"),
     [
         ('plan = "p"\nid = 3', "id", "Expected `str`"),
-        ('plan = "p"\nid = "a"\nprot = 3', "settings", "unknown field `prot`"),
+        (
+            'plan = "p"\nid = "a"\nprot = 3',
+            "prot",
+            "unknown key, did you mean port? known here: plan, ops_address",
+        ),
+        ('plan = "p"\nid = "a"\nspeed = 3', "speed", "unknown key; known here: plan"),
+        (
+            'plan = "p"\nid = "a"\n[tls]\ncart = "c"',
+            "tls.cart",
+            "did you mean cert? known here: cert, key, ca",
+        ),
+        ('plan = "p"\nid = "a"\n[limits]\nsiez = 1', "limits.siez", "did you mean size?"),
+        ('plan = "p"\nid = "a"\n[limits]\nkind = "x"', "limits.kind", "'x'; it is one of 'small', 'large'"),
         ('id = "a"', "settings", "missing required field `plan`"),
         ('plan = "p"\nid = "a"\n[tls]\ncert = "c"', "tls", "missing required field `key`"),
-        ('plan = "p"\nid = "a"\nlog_level = "verbose"', "log_level", "Invalid enum value 'verbose'"),
+        (
+            'plan = "p"\nid = "a"\nlog_level = "verbose"',
+            "log_level",
+            "'verbose'; it is one of 'debug', 'info'",
+        ),
         ("plan = ", "settings", "is not TOML"),
     ],
 )
@@ -44,6 +67,14 @@ def test_a_bad_setting_is_refused_by_name(tmp_path: Path, text: str, field: str,
         load_settings(Example, path)
     assert caught.value.field == field
     assert words in str(caught.value)
+    assert str(caught.value).startswith(str(path)) or field == "settings"
+
+
+def test_later_faults_name_file_and_field_too(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught, faults_named(tmp_path / "s.toml"):
+        raise SettingsError("must be odd", field="limits.size")
+    assert str(caught.value) == f"{tmp_path / 's.toml'}: limits.size: must be odd"
+    assert caught.value.field == "limits.size"
 
 
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
@@ -73,8 +104,14 @@ def test_api_keys_are_found_by_hash_only() -> None:
     assert keys.lookup("sk-one") == "team-a"
     assert keys.lookup("sk-two") is None
     assert keys.lookup(hash_api_key("sk-one")) is None
-    with pytest.raises(SettingsError, match="hash-key"):
-        ApiKeys({"sk-in-clear": "team-a"}, field="api_keys")
+
+
+def test_a_key_in_clear_is_refused_by_its_number_and_not_shown() -> None:
+    hashes = {hash_api_key("sk-one"): "team-a", "sk-in-clear": "team-a"}
+    with pytest.raises(SettingsError, match="hash-key") as caught:
+        ApiKeys(hashes, field="api_keys")
+    assert caught.value.field == "api_keys[1]"
+    assert "sk-" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

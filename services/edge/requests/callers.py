@@ -28,9 +28,10 @@ class Callers:
 
     def __init__(self, settings: EdgeSettings, plan: Plan) -> None:
         groups = {group.id for group in plan.sharing_groups}
-        for group in settings.api_keys.values():
+        for i, group in enumerate(settings.api_keys.values()):
             if group not in groups:
-                raise SettingsError(f"sharing group {group!r} is not in the plan", field="api_keys")
+                message = f"sharing group {group!r} is not in the plan; it has {', '.join(sorted(groups))}"
+                raise SettingsError(message, field=f"api_keys[{i}]")
         self._keys = ApiKeys(settings.api_keys, "api_keys")
         self._admins = ApiKeys(dict.fromkeys(settings.admin_keys, "admin"), "admin_keys")
         self._open = settings.lab_mode
