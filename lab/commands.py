@@ -3,16 +3,15 @@
 import argparse
 import os
 import random
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from kvcompass.errors import KVCompassError
 from kvcompass.routing.names import POLICY_NAMES
 from lab import demo, run, up
+from lab.interrupts import interruptible
 from lab.ports import LoopbackPorts
 from lab.three_regions import LabOptions
 from lab.workload.schedule import Shape
@@ -107,9 +106,7 @@ def _guarded(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.N
     """Operating errors become one message and exit code 2; SIGTERM ends a lab as Ctrl-C does."""
 
     def command(options: argparse.Namespace) -> int:
-        # A job that a script starts in the background inherits an ignored SIGINT.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, _interrupt)
+        interruptible()
         try:
             work(options)
         except KVCompassError as error:
@@ -120,10 +117,6 @@ def _guarded(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.N
         return 0
 
     return command
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _positive(text: str) -> float:

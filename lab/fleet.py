@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.blueprint import Blueprint
+from lab.interrupts import uninterrupted
 from lab.process import LabError, LabProcess, stop_all, wait_ready
 
 READY_TIMEOUT_S = 120.0
@@ -26,7 +28,8 @@ Step = Callable[[str], None]
 class Fleet:
     """Use as a context manager. On the way out, whatever the reason, no process is left.
 
-    The run directory (plan, settings, logs) is removed afterwards unless the lab failed or `keep` is set.
+    The run directory (plan, settings, logs) is removed afterwards unless the lab failed or `keep` is set;
+    where it is kept, standard error says where it is.
     """
 
     def __init__(self, blueprint: Blueprint, *, on_step: Step | None = None, keep: bool = False) -> None:
@@ -48,9 +51,8 @@ class Fleet:
                 for process in processes:
                     process.start()
                 wait_ready(processes, READY_TIMEOUT_S)
-        except BaseException:
-            self._keep = True
-            self._stop()
+        except BaseException as error:
+            self._end(error)
             raise
         return self
 
@@ -58,8 +60,7 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stops everything."""
-        self._keep = self._keep or (kind is not None and not issubclass(kind, KeyboardInterrupt))
-        self._stop()
+        self._end(error)
 
     @property
     def base_urls(self) -> Mapping[str, str]:
@@ -95,7 +96,11 @@ class Fleet:
             if not process.running:
                 raise LabError(f"{process.spec.name} ended:\n{process.tail()}", field=process.spec.name)
 
-    def _stop(self) -> None:
-        stop_all(list(self._processes.values()), _GRACE_S)
-        if not self._keep:
-            shutil.rmtree(self.directory, ignore_errors=True)
+    def _end(self, error: BaseException | None) -> None:
+        with uninterrupted():
+            stop_all(list(self._processes.values()), _GRACE_S)
+            # A lab that is interrupted has not failed.
+            if self._keep or isinstance(error, Exception):
+                sys.stderr.write(f"kvcompass lab: plan, settings and logs are in {self.directory}\n")
+            else:
+                shutil.rmtree(self.directory, ignore_errors=True)

@@ -149,9 +149,12 @@ async def _measure(workload: Workload, fleet: Fleet, on_record: OnRecord) -> Run
 
 @contextlib.asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs `work` within the block. Errors: those of `work`, at the block's end."""
     task = asyncio.create_task(work)
     try:
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
