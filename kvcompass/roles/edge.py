@@ -271,8 +271,13 @@ class EdgeRole:
             "wrong_claims": self.wrong_claims,
             "cross_region_hits": self.cross_region_hits,
             "load_messages": {verdict.value: self.load_verdicts[verdict] for verdict in LoadVerdict},
-            "workers": [self._worker_state(worker, now_us) for worker in range(len(fleet))],
+            "workers": self.workers(now_us),
         }
+
+    def workers(self, now_us: int) -> list[dict[str, object]]:
+        """What this role knows of every worker of the plan, in its order, as JSON-ready values."""
+        self.fleet.refresh(now_us)
+        return [self._worker_state(worker, now_us) for worker in range(len(self.fleet))]
 
     def _worker_state(self, worker: int, now_us: int) -> dict[str, object]:
         fleet = self.fleet

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from services.runtime.http_bounds import Cut, HttpBounds
 
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large"
-_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable"
+_TOO_MANY: Final = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1"
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):

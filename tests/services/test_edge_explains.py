@@ -2,6 +2,8 @@
 
 import asyncio
 
+from kvcompass.fleet.load import WorkerLoad, WorkerState
+from services.runtime.epoch import now_us
 from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet
 
 
@@ -37,6 +39,19 @@ async def test_route_takes_chat_bodies_and_refuses_bad_ones(monkeypatch):
         assert salted["unkeyed"] == "own_cache"
         assert salted["lengths"] == []
         assert lab.outcomes() == {}
+
+
+async def test_with_nowhere_to_go_it_tells_how_every_worker_stands(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        role = lab.edges["us"].role
+        for worker in range(len(role.fleet)):
+            report = WorkerLoad(role.fleet.worker_ids[worker], WorkerState.DRAINING, 0.0)
+            role.fleet.report(worker, report, now_us())
+        told = (await client.post("/v1/kvcompass/route", json=CHAT)).json()
+        assert (told["chosen"], told["reason"], told["policy"]) == (None, "none_live", "kvcompass")
+        assert [worker["worker"] for worker in told["workers"]] == [w.id for w in lab.plan.workers]
+        assert {worker["state"] for worker in told["workers"]} == {"draining"}
+        assert {worker["standing"] for worker in told["workers"]} == {"out"}
 
 
 async def test_not_ready_until_the_shards_are_loaded(monkeypatch):

@@ -218,7 +218,9 @@ async def test_connections_above_the_bound_are_turned_away_until_one_leaves() ->
     async with listening(HttpBounds(connections=2)) as listener:
         first, second = await listener.connect(), await listener.connect()
         third, writer = await listener.connect()
-        assert (await rest(third)).startswith(b"HTTP/1.1 503 ")
+        turned_away = await rest(third)
+        assert turned_away.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1\r\n" in turned_away
         assert listener.cuts == {Cut.TOO_MANY: 1}
         await closed(writer)
         await closed(first[1])

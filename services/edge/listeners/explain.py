@@ -54,8 +54,9 @@ class Explainer:
                 "chosen": None,
                 "reason": decision.reason.value,
                 "message": decision.message,
+                "policy": self._role.policy.name,
                 **facts,
-                "workers": [],
+                "workers": self._role.workers(began_us),
             }
         return {
             "chosen": decision.worker_id,
