@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,17 @@ class EdgeService:
     async def run(self, lifecycle: Lifecycle) -> None:
         """Serves until the lifecycle stops, then drains. Errors: SettingsError."""
         settings = self._settings
-        grpc_server, _ = await serve_grpc(
-            lambda server: register_load_exchange(server, self._loads),
-            settings.grpc_listen or self.place.grpc_address,
-            settings.tls,
-            insecure=settings.insecure,
-        )
-        try:
+        async with AsyncExitStack() as ending:
+            for stop in (self.ops.stop, self._peers.close, self._workers.close):
+                ending.push_async_callback(stop)
+            grpc_server, _ = await serve_grpc(
+                lambda server: register_load_exchange(server, self._loads),
+                settings.grpc_listen or self.place.grpc_address,
+                settings.tls,
+                insecure=settings.insecure,
+                setting="grpc_listen",
+            )
+            ending.push_async_callback(grpc_server.stop, grace=0.5)
             await self.ops.start()
             await self.peer_server.start()
             await self.public_server.start()
@@ -148,11 +153,6 @@ class EdgeService:
             self._log.info("serving", **self._mode())
             await lifecycle.stopping.wait()
             await self._drain()
-        finally:
-            await grpc_server.stop(grace=0.5)
-            await self._workers.close()
-            await self._peers.close()
-            await self.ops.stop()
 
     async def _follow_fleet(self) -> None:
         """Compiles the kernels, then follows shards and peers for ever.

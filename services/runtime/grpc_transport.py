@@ -1,6 +1,7 @@
 """gRPC channels and servers for a WAN: keepalive, capped backoff, windows for 300 ms round trips."""
 
 import re
+import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -106,13 +107,15 @@ async def serve_grpc(
     tls: TlsSettings | None = None,
     *,
     insecure: bool = False,
+    setting: str = "listen",
 ) -> tuple[grpc.aio.Server, int]:
-    """Starts a server; returns it and its port.
+    """Starts a server; returns it and its port. `setting` is the one that would bind another address.
 
     Errors: SettingsError when the address cannot be bound, or would need TLS.
     """
     check_plain_text(address, tls, insecure=insecure)
     host, port = split_address(address)
+    _check_bindable(address, setting)
     server = grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=4_096)
     register(server)
     target = join_address(host, port)
@@ -122,6 +125,31 @@ async def serve_grpc(
         else:
             bound = server.add_secure_port(target, grpc_server_credentials(tls))
     except RuntimeError as error:
-        raise SettingsError(f"cannot listen on {address}: {error}", field="address") from error
+        raise _cannot_listen(address, "gRPC could not bind it", setting) from error
     await server.start()
     return server, bound
+
+
+def _check_bindable(address: str, setting: str) -> None:
+    """Binds the address for a moment: gRPC's own refusal says why in pages. Errors: SettingsError.
+
+    Resolves a name in the calling thread, as gRPC itself does when it binds.
+    """
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise _cannot_listen(address, f"no address of {host} is known", setting) from error
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(place)
+        except OSError as error:
+            raise _cannot_listen(address, error.strerror or str(error), setting) from error
+
+
+def _cannot_listen(address: str, why: str, setting: str) -> SettingsError:
+    return SettingsError(
+        f"cannot listen on {address}: {why}; set {setting} to bind another address", field=setting
+    )

@@ -163,6 +163,20 @@ def test_an_edge_that_only_admins_may_call_is_none_that_nobody_could():
     check_settings(EdgeSettings(id="us", plan="p", peer_key="p" * 16, admin_keys=KEYS["admin_keys"]))
 
 
+async def test_an_edge_that_cannot_listen_leaves_nothing_open(monkeypatch):
+    close, closed = Upstream.close, []
+
+    async def counted(upstream):
+        closed.append(upstream)
+        await close(upstream)
+
+    monkeypatch.setattr(Upstream, "close", counted)
+    with pytest.raises(SettingsError, match="set grpc_listen to bind another address"):
+        async with fleet(monkeypatch, grpc_listen="edge.invalid:1", insecure=True):
+            pass
+    assert len(closed) == 2, "to workers and to peers"
+
+
 async def test_a_key_of_an_unknown_group_stops_the_start(monkeypatch):
     opened = []
     monkeypatch.setattr(Upstream, "__init__", lambda *_, **__: opened.append(1))

@@ -1,6 +1,7 @@
 """The parts every service shares, on real sockets."""
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -147,6 +148,23 @@ async def test_a_taken_address_is_an_operating_error() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(SettingsError, match="cannot listen"):
             await HttpServer(None, address).start()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "203.0.113.7", "edge.invalid"])
+async def test_an_address_that_grpc_cannot_bind_is_refused_in_one_line(
+    host: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"{host}:{taken.getsockname()[1]}"
+        with pytest.raises(SettingsError) as caught:
+            await serve_grpc(lambda _: None, address, insecure=True, setting="grpc_listen")
+    assert caught.value.field == "grpc_listen"
+    assert re.fullmatch(
+        rf"cannot listen on {address}: [^:]+; set grpc_listen to bind another address", str(caught.value)
+    )
+    assert capfd.readouterr().err == "", "gRPC has nothing to add"
 
 
 async def test_the_dialer_goes_where_it_is_told() -> None:
