@@ -27,6 +27,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def behind_a_proxy() -> Iterator[None]:
+    """Many CI machines reach the world by a proxy only. Here there is none: who asks it fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("http_proxy", "http://127.0.0.1:9")
+        for name in ("no_proxy", "NO_PROXY"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 class SharedLab:
     """The lab that is up, if any."""
 
@@ -56,7 +66,7 @@ class SharedLab:
 
 
 @pytest.fixture(scope="session")
-def shared_lab() -> Iterator[SharedLab]:
+def shared_lab(behind_a_proxy: None) -> Iterator[SharedLab]:
     warm_kernels()
     shared = SharedLab()
     yield shared
@@ -75,7 +85,7 @@ def full_scale_lab(shared_lab: SharedLab) -> Fleet:
     return shared_lab.at(1.0)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def no_shared_lab(shared_lab: SharedLab) -> None:
     """For tests that start a lab of their own."""
     shared_lab.end()

@@ -16,6 +16,8 @@ from kvcompass.plan import parse_plan
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 READY_S = 150.0
+DIRECT = {**os.environ, "no_proxy": "127.0.0.1"}
+"""What a reader behind a proxy has set."""
 
 
 def blocks(language: str) -> list[str]:
@@ -44,7 +46,7 @@ def endpoints(no_shared_lab: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def run(command: list[str], directory: Path) -> str:
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=90)
+    done = subprocess.run(command, cwd=directory, env=DIRECT, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -64,7 +66,7 @@ def test_the_curl_examples_show_who_answered_and_why(endpoints: Path) -> None:
 def test_the_openai_example_prints_an_answer(endpoints: Path) -> None:
     (example,) = blocks("python")
     script = f'. {endpoints}; {sys.executable} -c "$EXAMPLE"'
-    environment = {**os.environ, "EXAMPLE": example}
+    environment = {**DIRECT, "EXAMPLE": example}
     done = subprocess.run(
         ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=False
     )
