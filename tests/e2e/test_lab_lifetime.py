@@ -1,5 +1,6 @@
 """A lab leaves nothing running: after Ctrl-C, and when it is killed itself."""
 
+import os
 import re
 import shutil
 import signal
@@ -48,6 +49,10 @@ def test_nothing_is_left_running(number: signal.Signals, tmp_path: Path) -> None
             assert lab.wait(20.0) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
         finally:
             lab.kill()
-        assert comes_true(lambda: not processes_of(directory), limit_s=5.0)
+        try:
+            assert comes_true(lambda: not processes_of(directory), limit_s=5.0)
+        finally:
+            for process in processes_of(directory):
+                os.kill(process, signal.SIGKILL)
     assert number == signal.SIGKILL or not Path(directory).exists()
     shutil.rmtree(directory, ignore_errors=True)
