@@ -10,7 +10,10 @@ from typing import Any
 from cli.plan_tables import print_plan
 from kvcompass.errors import PlanError
 from kvcompass.plan import assign_text, parse_plan
+from kvcompass.plan.model import ModelIdentity
 from kvcompass.plan.parse import decode_plan
+from services.prompt import PromptEncoder
+from services.prompt.errors import PromptAssetError
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -38,14 +41,26 @@ def _show(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        parse_plan(decode_plan(options.file.read_bytes()))
+        plan = parse_plan(decode_plan(options.file.read_bytes()))
     except PlanError as error:
         print(error)
         return 1
     except OSError as error:
         return _refused(options.file, error)
-    print("OK")
-    return 0
+    faults = _prompt_faults(plan.model, options.file.parent)
+    print("\n".join(faults) or "OK")
+    return 1 if faults else 0
+
+
+def _prompt_faults(model: ModelIdentity, folder: Path) -> list[str]:
+    """What is wrong with the files by which prompts become tokens; each is tried beside the builtin other."""
+    faults = []
+    for given in ({"tokenizer": model.tokenizer}, {"chat_template": model.chat_template}):
+        try:
+            PromptEncoder.load(**given, base_dir=folder)
+        except PromptAssetError as error:
+            faults.append(f"{error.field}: {error}")
+    return faults
 
 
 def _assign(options: argparse.Namespace) -> int:

@@ -1,5 +1,7 @@
 """The three kinds of error: programmers' (assertions), expected (values, counted) and operating (these)."""
 
+from collections.abc import Mapping
+
 
 class KVCompassError(Exception):
     """An operating error. `field` names what is wrong, the message says how to mend it."""
@@ -10,11 +12,20 @@ class KVCompassError(Exception):
 
 
 class PlanError(KVCompassError):
-    """The plan is faulty. `faults` holds one (TOML path, message) per fault."""
+    """The plan is faulty. `faults` holds one (TOML path, message) per fault.
 
-    def __init__(self, faults: tuple[tuple[str, str], ...]) -> None:
-        super().__init__("\n".join(f"{path}: {message}" for path, message in faults), field=faults[0][0])
+    `ids` holds what an entry such as `worker[3]` calls itself, for the message.
+    """
+
+    def __init__(self, faults: tuple[tuple[str, str], ...], ids: Mapping[str, str] | None = None) -> None:
+        lines = [f"{path}{_called(path, ids or {})}: {message}" for path, message in faults]
+        super().__init__("\n".join(lines), field=faults[0][0])
         self.faults = faults
+
+
+def _called(path: str, ids: Mapping[str, str]) -> str:
+    entry, _, name = path.partition(".")
+    return f" ({ids[entry]})" if name != "id" and entry in ids else ""
 
 
 class LayoutMismatchError(KVCompassError):

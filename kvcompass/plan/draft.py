@@ -8,6 +8,7 @@ from kvcompass.errors import PlanError
 from kvcompass.plan import sections
 from kvcompass.plan.faults import Faults
 from kvcompass.plan.values import BadValueError
+from kvcompass.spelling import meant_by, unknown_key
 
 Entry = dict[str, Any]
 """One section read: every field of it is present; a field that was missing or bad is None."""
@@ -87,18 +88,23 @@ def _array(document: dict[str, Any], name: str, fields: sections.Fields, faults:
 
 
 def _entry(value: dict[str, Any], path: str, fields: sections.Fields, faults: Faults) -> Entry:
+    meant = {meant_by(name, fields) for name in value if name not in fields}
     for name in value:
         if name not in fields:
-            faults.add(f"{path}.{name}", f"unknown key; known here: {', '.join(fields)}")
+            first = faults.first_of(path.partition("[")[0])
+            faults.add(f"{path}.{name}", unknown_key(name, fields, list_known=first))
     entry: Entry = {}
     for name, spec in fields.items():
         if name in value:
             entry[name] = _value(value[name], f"{path}.{name}", spec, faults)
         elif spec.default is sections.REQUIRED:
-            faults.add(f"{path}.{name}", "missing")
+            if name not in meant:
+                faults.add(f"{path}.{name}", "missing")
             entry[name] = None
         else:
             entry[name] = spec.default
+    if "id" in fields and entry["id"] is not None:
+        faults.name(path, entry["id"])
     return entry
 
 

@@ -53,7 +53,7 @@ LENGTHS: Final[Fields] = {
 
 _INDEX: Final = IndexRule()
 INDEX: Final[Fields] = {
-    "value_bits": Field(values.choice(32), _INDEX.value_bits),
+    "value_bits": Field(values.value_bits, _INDEX.value_bits),
     "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
     "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }

@@ -109,8 +109,10 @@ def _read(name: str, builtin: str, asset: str, base: Path, field: str) -> str:
     path = _ASSETS / asset if name == builtin else base / name
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptAssetError(f"{path} cannot be read: {error}", field=field) from error
+    except OSError as error:
+        raise PromptAssetError(f"{path} cannot be read: {error.strerror or error}", field=field) from error
+    except UnicodeDecodeError as error:
+        raise PromptAssetError(f"{path} is not UTF-8", field=field) from error
 
 
 def _sha256(text: str) -> str:

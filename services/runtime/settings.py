@@ -1,6 +1,5 @@
 """Settings: one frozen Struct a service, read from one TOML file; unknown keys are refused."""
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, get_args, get_origin, get_t
 import msgspec
 
 from kvcompass.errors import KVCompassError
+from kvcompass.spelling import unknown_key
 from services.runtime.logs import LogLevel
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -96,9 +96,7 @@ def _refuse_unknown(raw: Mapping[str, Any], cls: type[msgspec.Struct], prefix: s
     hints = get_type_hints(cls)
     for name, value in raw.items():
         if name not in hints:
-            close = difflib.get_close_matches(name, hints, 1)
-            meant = f", did you mean {close[0]}?" if close else ";"
-            raise SettingsError(f"unknown key{meant} known here: {', '.join(hints)}", field=prefix + name)
+            raise SettingsError(unknown_key(name, hints), field=prefix + name)
         section = next((each for each in _alternatives(hints[name]) if _is_section(each)), None)
         if section is not None and isinstance(value, dict):
             _refuse_unknown(value, section, f"{prefix}{name}.")

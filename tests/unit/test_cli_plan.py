@@ -59,7 +59,21 @@ def test_check_prints_one_line_a_fault(tmp_path: Path, capsys: pytest.CaptureFix
     text = EXAMPLE_TEXT.replace("eu = 160.0", "eu = 0").replace("shard = 1", "shard = 0")
     assert main(["plan", "check", written(tmp_path, text)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard"]
+    assert [line.split(": ")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard (unit-1)"]
+
+
+def test_check_opens_the_files_that_make_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("builtin:kvcompass-bpe", "tokenizer.json")
+    path = written(tmp_path, text.replace("builtin:kvcompass-chat", "chat.jinja"))
+    assert main(["plan", "check", path]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"model.tokenizer: {tmp_path}/tokenizer.json cannot be read: No such file or directory",
+        f"model.chat_template: {tmp_path}/chat.jinja cannot be read: No such file or directory",
+    ]
+    (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
+    (tmp_path / "chat.jinja").write_text("{{ messages }}", "utf-8")
+    assert main(["plan", "check", path]) == 1
+    assert capsys.readouterr().out.startswith("model.tokenizer: is not a tokenizer.json")
 
 
 @pytest.mark.parametrize("command", ["show", "check", "assign"])

@@ -80,7 +80,7 @@ FAULTS = [
     (
         "events on the replay endpoint",
         "worker-us-0.us.example.net:5557",
-        "worker-us-0.us.example.net:5558",
+        "worker-us-0.us.example.net:5657",
         "worker[0].replay",
         "worker[0].events",
     ),
@@ -225,13 +225,52 @@ FAULTS = [
     ),
     ("a boolean is no integer", "plan_version = 1", "plan_version = true", "fleet.plan_version", "a boolean"),
     ("a float is no choice of bits", "value_bits = 32", "value_bits = 32.0", "index.value_bits", "one of 32"),
-    ("values of 64 bits", "value_bits = 32", "value_bits = 64", "index.value_bits", "64 is not one of 32"),
-    ("unknown key", "plan_version = 1", "plan_version = 1\nplam = 2", "fleet.plam", "unknown key"),
+    (
+        "values of 64 bits",
+        "value_bits = 32",
+        "value_bits = 64",
+        "index.value_bits",
+        "64 is not supported yet; use 32",
+    ),
+    (
+        "unknown key",
+        "plan_version = 1",
+        "plan_version = 1\nplam = 2",
+        "fleet.plam",
+        "unknown key; known here: name, plan_",
+    ),
+    (
+        "misspelt key",
+        "growth = 1.25",
+        "groth = 1.25",
+        "lengths.groth",
+        "unknown key, did you mean growth? known here: policy",
+    ),
     ("unknown key of a worker", US_0, f"{US_0}\nweight = 1", "worker[0].weight", "unknown key"),
     ("unknown section", "[fleet]", "[flete]\n[fleet]", "flete", "unknown section"),
     ("missing key", 'id = "meta-llama/Llama-3.1-8B-Instruct"', "", "model.id", "missing"),
     ("no worker", EXAMPLE_TEXT[EXAMPLE_TEXT.index("[[worker]]") :], "", "worker", "at least one"),
 ]
+
+
+def test_a_misspelling_all_over_lists_the_known_keys_once() -> None:
+    misspelt = EXAMPLE_TEXT.replace("prefill_ms_per_token", "prefil_ms_per_token")
+    lines = [f"{path}: {message}" for path, message in faults_of(misspelt)]
+    assert all("unknown key, did you mean prefill_ms_per_token?" in line for line in lines)
+    assert [line.count("known here: id, region") for line in lines] == [1, 0, 0, 0, 0, 0], "nor is it missing"
+
+
+def test_an_entry_is_named_by_its_id_too() -> None:
+    with pytest.raises(PlanError) as refused:
+        parse_plan(EXAMPLE_TEXT.replace(WORKER_US_1, WORKER_US_1.replace('"us"', '"mars"')))
+    assert refused.value.faults[0][0] == "worker[1].region"
+    assert str(refused.value).startswith("worker[1].region (worker-us-1): unknown region 'mars'")
+
+
+def test_an_entry_without_a_good_id_is_named_by_its_number() -> None:
+    bad = EXAMPLE_TEXT.replace('id = "worker-us-1"', 'id = "worker us 1"', 1)
+    with pytest.raises(PlanError, match=r"^worker\[1\]\.id: 'worker us 1': use up to"):
+        parse_plan(bad)
 
 
 def faults_of(text: str) -> tuple[tuple[str, str], ...]:
@@ -308,7 +347,7 @@ def test_the_error_shows_every_fault_on_its_own_line() -> None:
     with pytest.raises(PlanError) as refused:
         parse_plan(EXAMPLE_TEXT.replace("eu = 160.0", "eu = -1").replace("shard = 1", "shard = 0"))
     lines = str(refused.value).splitlines()
-    assert [line.split(":")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard"]
+    assert [line.split(":")[0] for line in lines] == ["wan_ms.us.eu", "unit[1].shard (unit-1)"]
     assert refused.value.field == "wan_ms.us.eu"
 
 
