@@ -110,3 +110,8 @@ def comes_true(condition: Callable[[], bool], limit_s: float) -> bool:
             return False
         time.sleep(0.03)
     return True
+
+
+def comes_to_choose(lab: Fleet, region: str, prompt: list[int], worker: str) -> bool:
+    """Whether the region's edge would send the prompt there, once it hears that the worker is idle."""
+    return comes_true(lambda: explain(lab, region, prompt)["chosen"] == worker, limit_s=15.0)

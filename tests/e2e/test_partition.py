@@ -8,6 +8,7 @@ from lab.fleet import Fleet
 from tests.e2e.asking import (
     REGIONS,
     ask,
+    comes_to_choose,
     comes_true,
     explain,
     knows,
@@ -25,7 +26,7 @@ def test_a_partition_costs_no_request_and_heals(quick_lab: Fleet) -> None:
     before, during = new_prompt(), new_prompt()
     holder = ask(lab, "us", before).headers["x-kvcompass-worker"]
     assert seen_everywhere(lab, holder, before, knows)
-    assert explain(lab, "asia", before)["chosen"] == holder
+    assert comes_to_choose(lab, "asia", before, holder)
 
     ways = list(itertools.permutations(REGIONS, 2))
     for origin, destination in ways:
@@ -47,7 +48,7 @@ def test_a_partition_costs_no_request_and_heals(quick_lab: Fleet) -> None:
     assert seen_everywhere(lab, worker, during, knows)
     for region in REGIONS:
         assert comes_true(lambda: agrees(lab, region, during), limit_s=15.0)  # noqa: B023
-    assert explain(lab, "asia", during)["chosen"] == worker
+    assert comes_to_choose(lab, "asia", during, worker)
 
 
 def agrees(lab: Fleet, region: str, prompt: list[int]) -> bool:

@@ -16,7 +16,7 @@ from lab.three_regions import MODEL
 from lab.workload.request import Request, Workload
 from tests.e2e.asking import (
     REGIONS,
-    comes_true,
+    comes_to_choose,
     engine_url,
     explain,
     hold,
@@ -128,7 +128,7 @@ def test_it_is_found_again_once_it_is_back(full_scale_lab: Fleet) -> None:
     prompt = new_prompt(4_000)
     hold(full_scale_lab, VICTIM, prompt)
     assert seen_everywhere(full_scale_lab, VICTIM, prompt, knows)
-    assert comes_true(lambda: explain(full_scale_lab, "eu", prompt)["chosen"] == VICTIM, limit_s=15.0)
+    assert comes_to_choose(full_scale_lab, "eu", prompt, VICTIM)
 
 
 def test_an_engine_that_dies_alone_is_forgotten_everywhere(full_scale_lab: Fleet) -> None:
@@ -136,7 +136,7 @@ def test_an_engine_that_dies_alone_is_forgotten_everywhere(full_scale_lab: Fleet
     prompt = new_prompt(4_000)
     hold(full_scale_lab, worker, prompt)
     assert seen_everywhere(full_scale_lab, worker, prompt, knows)
-    assert explain(full_scale_lab, "eu", prompt)["chosen"] == worker
+    assert comes_to_choose(full_scale_lab, "eu", prompt, worker)
     killed = time.monotonic()
     full_scale_lab.process(worker).kill()
     forgotten = asyncio.run(watch_everywhere(full_scale_lab, worker, [prompt], knows_nothing))
