@@ -44,6 +44,7 @@ async def test_every_error_has_openais_shape(monkeypatch):
 
         url = "/v1/chat/completions"
         assert shaped(await post(url, json={**CHAT, "model": "gpt-4"})) == (404, "model", "model_not_found")
+        assert shaped(await post(url, json={"messages": []})) == (400, "model", "invalid_value")
         assert shaped(await post(url, content=b"{nonsense")) == (400, None, "invalid_value")
         assert shaped(await post(url, json={"model": MODEL})) == (400, "messages", "invalid_value")
         role = {"model": MODEL, "messages": [{"role": "king", "content": "x"}]}
@@ -54,16 +55,20 @@ async def test_every_error_has_openais_shape(monkeypatch):
         assert shaped(await post(url, content=chunks())) == (413, None, "request_too_large")
         zipped = {"content-encoding": "gzip"}
         assert shaped(await post(url, json=CHAT, headers=zipped)) == (415, None, "unsupported_encoding")
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        assert shaped(await post(url, json=CHAT, headers=form)) == (415, None, "unsupported_media_type")
+        assert "chosen" in (await post("/v1/kvcompass/route", json=CHAT, headers=form)).json()
         long = {"x-long": "x" * 3_000}
         assert shaped(await post(url, json=CHAT, headers=long)) == (431, None, "headers_too_large")
         assert shaped(await client.get("/v1/models", headers=long)) == (431, None, "headers_too_large")
         assert shaped(await client.get(url)) == (405, None, "method_not_supported")
         assert shaped(await client.delete("/v1/models")) == (405, None, "method_not_supported")
         assert shaped(await post("/v1/nothing")) == (404, None, "unknown_url")
+        assert "begin with /v1" in (await post("/chat/completions")).json()["error"]["message"]
         assert shaped(await client.get("/")) == (404, None, "unknown_url")
         assert shaped(await client.get("/v1/models/gpt-4")) == (404, "model", "model_not_found")
         assert lab.served() == {}
-        assert lab.outcomes() == {"rejected": 9}
+        assert lab.outcomes() == {"rejected": 11}
 
 
 async def test_the_official_client_raises_the_right_errors(monkeypatch):

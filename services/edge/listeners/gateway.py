@@ -72,6 +72,7 @@ class Gateway:
     async def _serve(self, exchange: Exchange, endpoint: Endpoint, arrived_us: int) -> Outcome:
         exchange.check_headers(self._limits.header_bytes)
         caller = self._callers.identify(exchange.headers)
+        exchange.check_json()
         if self.in_progress > self._limits.concurrent_requests:
             raise errors.overloaded()
         if not self._readiness.can_route:

@@ -75,7 +75,7 @@ def model_not_found(model: str, served: str) -> ApiError:
 
 def unknown_url(method: str, path: str) -> ApiError:
     """No such route."""
-    return ApiError(404, f"Invalid URL ({method} {path[:200]})", code="unknown_url")
+    return ApiError(404, f"Invalid URL ({method} {path[:200]}); paths begin with /v1", code="unknown_url")
 
 
 def method_not_allowed(method: str, path: str) -> ApiError:
@@ -102,6 +102,12 @@ def unsupported_encoding(encoding: str) -> ApiError:
     """The edge reads bodies as they come."""
     message = f"content-encoding {encoding[:40]} is not supported; send the JSON as it is."
     return ApiError(415, message, code="unsupported_encoding")
+
+
+def unsupported_media_type(media_type: str) -> ApiError:
+    """Engines take JSON only, and one of them may be across an ocean."""
+    message = f"content-type {media_type[:60]} is not supported; send application/json."
+    return ApiError(415, message, code="unsupported_media_type")
 
 
 def overloaded() -> ApiError:

@@ -14,6 +14,7 @@ from services.edge.requests.errors import (
     body_too_slow,
     headers_too_large,
     unsupported_encoding,
+    unsupported_media_type,
 )
 from services.edge.requests.event_stream import error_event
 
@@ -58,6 +59,12 @@ class Exchange:
         encoding = self.headers.get(b"content-encoding", b"identity")
         if encoding != b"identity":
             raise unsupported_encoding(encoding.decode("latin-1"))
+
+    def check_json(self) -> None:
+        """Errors: ApiError 415 when the body is called anything but JSON; one without a name may be."""
+        given = self.headers.get(b"content-type", b"application/json").decode("latin-1")
+        if given.partition(";")[0].strip().lower() != "application/json":
+            raise unsupported_media_type(given)
 
     async def body(self, limit: int, within_s: float) -> bytes:
         """The whole body. Errors: ApiError 413 above `limit` bytes, 408 when it is slow, ClientGoneError."""

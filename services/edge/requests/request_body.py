@@ -51,7 +51,7 @@ def parse_request(endpoint: Endpoint, body: bytes, served_model: str) -> ModelRe
     parsed = _parse_object(body)
     model = parsed.get("model")
     if not isinstance(model, str) or not model:
-        raise bad_request("you must provide a model", "model")
+        raise bad_request(f"model is required; this fleet serves {served_model!r}", "model")
     if model != served_model:
         raise model_not_found(model, served_model)
     stream = parsed.get("stream") or False
