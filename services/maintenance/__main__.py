@@ -32,7 +32,9 @@ from services.wire.rpc import register_index_maintenance
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="kvcompass-maintenance", description=__doc__)
-    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument(
+        "--settings", type=Path, required=True, help="TOML file; fields in services/maintenance/settings.py"
+    )
     path: Path = parser.parse_args(sys.argv[1:]).settings
 
     run(lambda lifecycle: start(path, lifecycle))

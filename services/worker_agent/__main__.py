@@ -20,10 +20,12 @@ _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 
 def main() -> None:
     """Entry point."""
-    gc.set_threshold(*_GARBAGE_THRESHOLDS)
     parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__)
-    parser.add_argument("--settings", type=Path, required=True)
+    parser.add_argument(
+        "--settings", type=Path, required=True, help="TOML file; fields in services/worker_agent/settings.py"
+    )
     path: Path = parser.parse_args(sys.argv[1:]).settings
+    gc.set_threshold(*_GARBAGE_THRESHOLDS)
 
     async def serve(lifecycle: Lifecycle) -> None:
         settings = load_settings(WorkerAgentSettings, path)

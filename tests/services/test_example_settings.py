@@ -1,5 +1,6 @@
 """The example settings are those of the example plan, and a service would take them."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,13 @@ def test_the_agent_takes_its_own() -> None:
     settings = load_settings(WorkerAgentSettings, _SETTINGS / "worker-agent.toml")
     check_agent(settings)
     assert set(settings.workers) <= {worker.id for worker in THREE_REGIONS.workers}
+
+
+@pytest.mark.parametrize("service", ["edge", "maintenance", "worker_agent"])
+def test_help_says_where_the_fields_are(
+    service: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [service, "--help"])
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"services.{service}.__main__").main()
+    assert f"fields in services/{service}/settings.py" in " ".join(capsys.readouterr().out.split())

@@ -30,6 +30,13 @@ def test_two_new_keys_differ(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(set(capsys.readouterr().out.split())) == 4
 
 
+def test_a_key_as_an_argument_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hash-key", "sk-abc"]) == 2
+    said = capsys.readouterr()
+    assert "standard input" in said.err
+    assert "sk-abc" not in said.out + said.err
+
+
 def test_an_empty_key_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert main(["hash-key"]) == 2
