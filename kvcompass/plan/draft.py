@@ -56,7 +56,9 @@ def read_draft(text: str, faults: Faults) -> Draft:
     known = [*_TABLES, *_ARRAYS, "wan_ms"]
     for name in document:
         if name not in known:
-            faults.add(name, f"unknown section; a plan has {', '.join(known)}")
+            close = meant_by(name, known)
+            meant = f"unknown section, did you mean {close}?" if close else "unknown section;"
+            faults.add(name, f"{meant} a plan has {', '.join(known)}")
     draft = Draft()
     for name, fields in _TABLES.items():
         draft.tables[name] = _table(document, name, fields, faults)
@@ -84,7 +86,11 @@ def _array(document: dict[str, Any], name: str, fields: sections.Fields, faults:
         return []
     if not value and name not in _OPTIONAL_ARRAYS:
         faults.add(name, f"missing; a fleet has at least one [[{name}]]")
-    return [_entry(item, f"{name}[{i}]", fields, faults) for i, item in enumerate(value)]
+    entries = [_entry(item, f"{name}[{i}]", fields, faults) for i, item in enumerate(value)]
+    for i, entry in enumerate(entries):
+        if entry["id"] is not None:
+            faults.name(f"{name}[{i}]", entry["id"])
+    return entries
 
 
 def _entry(value: dict[str, Any], path: str, fields: sections.Fields, faults: Faults) -> Entry:
@@ -103,8 +109,6 @@ def _entry(value: dict[str, Any], path: str, fields: sections.Fields, faults: Fa
             entry[name] = None
         else:
             entry[name] = spec.default
-    if "id" in fields and entry["id"] is not None:
-        faults.name(path, entry["id"])
     return entry
 
 

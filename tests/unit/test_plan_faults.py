@@ -247,7 +247,14 @@ FAULTS = [
         "unknown key, did you mean growth? known here: policy",
     ),
     ("unknown key of a worker", US_0, f"{US_0}\nweight = 1", "worker[0].weight", "unknown key"),
-    ("unknown section", "[fleet]", "[flete]\n[fleet]", "flete", "unknown section"),
+    (
+        "unknown section",
+        "[fleet]",
+        "[flete]\n[fleet]",
+        "flete",
+        "did you mean fleet? a plan has fleet, model",
+    ),
+    ("a section of nothing", "[fleet]", "[weather]\n[fleet]", "weather", "unknown section; a plan has fleet"),
     ("missing key", 'id = "meta-llama/Llama-3.1-8B-Instruct"', "", "model.id", "missing"),
     ("no worker", EXAMPLE_TEXT[EXAMPLE_TEXT.index("[[worker]]") :], "", "worker", "at least one"),
 ]
@@ -265,6 +272,11 @@ def test_an_entry_is_named_by_its_id_too() -> None:
         parse_plan(EXAMPLE_TEXT.replace(WORKER_US_1, WORKER_US_1.replace('"us"', '"mars"')))
     assert refused.value.faults[0][0] == "worker[1].region"
     assert str(refused.value).startswith("worker[1].region (worker-us-1): unknown region 'mars'")
+
+
+def test_the_id_of_the_model_names_no_entry() -> None:
+    with pytest.raises(PlanError, match=r"^model\.block_size: -1 is not"):
+        parse_plan(EXAMPLE_TEXT.replace("block_size = 16", "block_size = -1"))
 
 
 def test_an_entry_without_a_good_id_is_named_by_its_number() -> None:
