@@ -64,7 +64,7 @@ class LoadExchange(Protocol):
 
 def register_index_maintenance(server: grpc.aio.Server, service: IndexMaintenance) -> None:
     """Serves `service` on a server that has not started."""
-    handlers = {
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Report": grpc.stream_stream_rpc_method_handler(
             service.report, index.decode_agent_to_unit, index.encode_unit_to_agent
         ),
@@ -77,7 +77,7 @@ def register_index_maintenance(server: grpc.aio.Server, service: IndexMaintenanc
 
 def register_load_exchange(server: grpc.aio.Server, service: LoadExchange) -> None:
     """Serves `service` on a server that has not started."""
-    handlers = {
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "ReportLoad": grpc.stream_stream_rpc_method_handler(
             service.report_load, load.decode_agent_load, load.encode_load_reply
         ),
