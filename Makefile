@@ -29,11 +29,11 @@ help: ## List the targets
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
 
-setup: .venv/.setup ## Create .venv, install the product and compile its kernels
+setup: .venv/.setup ## Create .venv, install the product and compile its bytecode and kernels
+	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@$(BIN)/kvcompass warm
 
-setup-dev: .venv/.setup-dev
-	@$(BIN)/kvcompass warm
+setup-dev: .venv/.setup-dev setup
 
 demo: setup ## Three regions on this machine, the same traffic under three policies, one table
 	$(BIN)/kvcompass lab demo --json out/demo.json
