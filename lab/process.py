@@ -47,6 +47,7 @@ class LabProcess:
         self.spec = spec
         self.log = directory / f"{spec.name}.log"
         self._settings = directory / f"{spec.name}.toml"
+        self._settings.touch(mode=0o600)
         self._settings.write_text(spec.settings, "utf-8")
         self._process: subprocess.Popen[bytes] | None = None
         self._stdout: IO[bytes] | None = None

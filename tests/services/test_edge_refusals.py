@@ -63,6 +63,10 @@ async def test_every_error_has_openais_shape(monkeypatch):
         assert shaped(await client.get("/v1/models", headers=long)) == (431, None, "headers_too_large")
         assert shaped(await client.get(url)) == (405, None, "method_not_supported")
         assert shaped(await client.delete("/v1/models")) == (405, None, "method_not_supported")
+        assert (await client.get("/v1/models/")).status_code in (200, 404), (
+            "no redirect to a host of the client's"
+        )
+        assert (await client.get("/v1/kvcompass/state/")).status_code == 404
         assert shaped(await post("/v1/nothing")) == (404, None, "unknown_url")
         assert "begin with /v1" in (await post("/chat/completions")).json()["error"]["message"]
         assert shaped(await client.get("/")) == (404, None, "unknown_url")

@@ -27,7 +27,9 @@ def control_app(
     state: Callable[[], dict[str, Any]],
 ) -> FastAPI:
     """The application behind the hot path. `state` gives `/v1/kvcompass/state`."""
-    app = FastAPI(title="KVCompass edge", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="KVCompass edge", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False
+    )
     served = {"id": model, "object": "model", "created": _CREATED, "owned_by": "kvcompass"}
 
     @app.get("/v1/models")
