@@ -37,7 +37,6 @@ def main() -> None:
             "agent is up", workers=settings.workers, transport=transport_mode(settings)
         )
         await lifecycle.stopping.wait()
-        process.stopping = True
 
     run(serve)
 

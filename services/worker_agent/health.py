@@ -10,19 +10,16 @@ from services.worker_agent.served_worker import ServedWorker
 _KNOWN = (AgentState.EXACT, AgentState.PARTIAL)
 
 
-def agent_health(workers: Sequence[ServedWorker], stopping: bool) -> Health:
+def agent_health(workers: Sequence[ServedWorker]) -> Health:
     """Ready when every worker is known and every unit and edge has its stream."""
     reasons = [reason for worker in workers for reason in _reasons(worker)]
     known = all(
         worker.agent.state in _KNOWN and not any(problem for _, problem in _streams(worker))
         for worker in workers
     )
-    if stopping:
-        state, reasons = "draining", ["the agent is stopping", *reasons]
-    else:
-        state = "serving" if known else "waiting"
+    state = "serving" if known else "waiting"
     details = {worker.agent.worker.id: _details(worker) for worker in workers}
-    return Health(ready=known and not stopping, state=state, reasons=reasons, details=details)
+    return Health(ready=known, state=state, reasons=reasons, details=details)
 
 
 def _reasons(worker: ServedWorker) -> list[str]:

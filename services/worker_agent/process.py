@@ -29,7 +29,6 @@ class AgentProcess:
                 raise SettingsError(
                     f"{worker_id!r} is no worker of the plan; it has {', '.join(known)}", field="workers"
                 )
-        self.stopping = False
         self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._context = zmq.asyncio.Context()
@@ -48,9 +47,7 @@ class AgentProcess:
         ]
         registry = CollectorRegistry()
         registry.register(AgentCollector(self.workers))
-        self.ops = OpsServer(
-            settings.ops_address, lambda: agent_health(self.workers, self.stopping), registry
-        )
+        self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry)
 
     async def run(self) -> None:
         """Serve until cancelled; then close everything."""
