@@ -31,6 +31,7 @@ from services.edge.listeners.explain import Explainer
 from services.edge.listeners.gateway import Gateway
 from services.edge.listeners.peer import PeerListener
 from services.edge.listeners.public import PublicListener
+from services.edge.metric_series import foresee
 from services.edge.metrics import EdgeMetrics
 from services.edge.readiness import Readiness
 from services.edge.requests.callers import Callers
@@ -81,6 +82,7 @@ class EdgeService:
         self.followers = tuple(IndexFollower(shard, view, self._handshake) for shard in range(plan.shards))
         self.readiness = Readiness(self.followers, now_us)
         self.metrics = EdgeMetrics(self.registry)
+        foresee(self.metrics, plan, region)
 
         self._workers = Upstream.to_workers(timeouts, limits.concurrent_requests * 2)
         self._peers = Upstream.to_peers(timeouts, limits.concurrent_requests, settings.tls)

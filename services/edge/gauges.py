@@ -89,7 +89,7 @@ class EdgeGauges(Collector):
         now = self._now_us()
         fleet = self._role.fleet
         fleet.refresh(now)
-        labels = ("worker", "region")
+        labels = ("worker", "worker_region")
         queue = GaugeMetricFamily(_PREFIX + "worker_queue_ms", "Estimated queueing delay.", labels=labels)
         age = GaugeMetricFamily(_PREFIX + "worker_load_age_ms", "Of the last load report.", labels=labels)
         belief = GaugeMetricFamily(

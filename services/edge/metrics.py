@@ -64,7 +64,7 @@ class EdgeMetrics:
         self.ttft = Histogram(
             "kvcompass_edge_ttft_seconds",
             "From the request's arrival to the first byte of its answer.",
-            ("route", "region"),
+            ("route", "worker_region"),
             buckets=_TTFT_S,
             registry=registry,
         )
@@ -81,7 +81,7 @@ class EdgeMetrics:
             registry=registry,
         )
         self.decisions = counter(
-            "decisions_total", "Decisions, by reason and region chosen.", "reason", "region"
+            "decisions_total", "Decisions, by reason and region chosen.", "reason", "worker_region"
         )
         self.blind = counter("blind_decisions_total", "Decisions taken while a shard's view was not exact.")
         self.unkeyed = counter("unkeyed_requests_total", "Prompts routed without keys.", "reason")
@@ -94,7 +94,7 @@ class EdgeMetrics:
         self.cross_region_hits = counter(
             "cross_region_hits_total",
             "Answers that reused at least a claim no worker of the own region could match.",
-            "region",
+            "worker_region",
         )
         self.retries = counter("retries_total", "Attempts after the first, by what went wrong.", "cause")
         self.peer_requests = counter(

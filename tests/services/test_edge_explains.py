@@ -98,8 +98,11 @@ async def test_metrics_can_be_scraped(monkeypatch):
         for line in (
             'kvcompass_edge_requests_total{outcome="ok",route="chat"} 1.0',
             'kvcompass_edge_view_state{shard="0",state="absent"} 1.0',
-            'kvcompass_edge_worker_belief{region="asia",worker="asia-0"} 1.0',
+            'kvcompass_edge_worker_belief{worker="asia-0",worker_region="asia"} 1.0',
             "kvcompass_edge_ready 0.0",
+            'kvcompass_edge_requests_total{outcome="timeout",route="chat"} 0.0',
+            'kvcompass_edge_wrong_claims_total{worker="asia-0"} 0.0',
+            'kvcompass_edge_retries_total{cause="status_503"} 0.0',
         ):
             assert line in answer.text
 

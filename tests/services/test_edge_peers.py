@@ -44,7 +44,7 @@ async def test_a_request_goes_to_the_region_that_holds_it(monkeypatch, body):
         seen = lab.engines["eu-1"].headers[0]
         assert not [name for name in seen if name.startswith("x-kvcompass") or name == "authorization"]
         assert seen["x-request-id"] == answer.headers["x-request-id"]
-        assert lab.metric("us", "cross_region_hits_total", region="eu") == 1
+        assert lab.metric("us", "cross_region_hits_total", worker_region="eu") == 1
         assert lab.metric("eu", "peer_requests_total", origin="us", outcome="ok") == 1
         assert lab.metric("us", "loads_total", source="piggyback", use="accepted") == 1
         await eventually(lab.at_rest)
