@@ -27,8 +27,8 @@ class LengthRule:
     policy: Literal["ladder", "paper"] = "ladder"
     quantum: int = 128
     """Tokens; every rung is a multiple. Itself a multiple of the block size."""
-    growth: float = 1.25
-    """Ratio of neighbouring rungs before rounding to the quantum."""
+    stretch: float = 0.75
+    """How fast rungs part: the next is `stretch` * sqrt(rung / quantum) quanta further, at least one."""
     levels: int = 6
     """Lengths queried toward a region under `paper`; ignored by `ladder`."""
 

@@ -43,11 +43,13 @@ MODEL: Final[Fields] = {
     "context_length": Field(values.integer(1, _TOKENS_MAX)),
 }
 
+_STRETCH_MAX: Final = 1.4
+"""The second rung stays twice the first, for which the smallest context has room."""
 _LENGTHS: Final = LengthRule()
 LENGTHS: Final[Fields] = {
     "policy": Field(values.choice("ladder", "paper"), _LENGTHS.policy),
     "quantum": Field(values.integer(1, 1 << 20), _LENGTHS.quantum),
-    "growth": Field(values.growth, _LENGTHS.growth),
+    "stretch": Field(values.number(above=0, most=_STRETCH_MAX), _LENGTHS.stretch),
     "levels": Field(values.integer(1, 64), _LENGTHS.levels),
 }
 

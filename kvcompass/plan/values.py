@@ -83,14 +83,6 @@ def number(*, above: float, most: float) -> Reader:
     return read
 
 
-def growth(value: object) -> float:
-    """Read the ratio of neighbouring rungs: 1 (a uniform grid) to 2."""
-    ratio = number(above=0, most=2)(value)
-    if ratio < 1:
-        raise BadValueError(f"{ratio} must be at least 1")
-    return float(ratio)
-
-
 def choice(*allowed: str | int) -> Reader:
     """Return a reader of one of a few values."""
 

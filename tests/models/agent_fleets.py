@@ -20,7 +20,7 @@ def agent_plan(
     block_size: int = 4,
     quantum: int = 4,
     context_length: int = 64,
-    growth: float = 1.1,
+    stretch: float = 0.3,
     shards: int = 2,
     engine_url: str = "http://127.0.0.1:30000",
     events: str = "tcp://127.0.0.1:5557",
@@ -36,7 +36,7 @@ def agent_plan(
         model=ModelIdentity(
             "m", "builtin:kvcompass-bpe", "builtin:kvcompass-chat", block_size, context_length
         ),
-        lengths=LengthRule(quantum=quantum, growth=growth),
+        lengths=LengthRule(quantum=quantum, stretch=stretch),
         index=IndexRule(),
         routing=RoutingRule(lease_ms=lease_ms),
         regions=("us",),

@@ -60,7 +60,7 @@ def plans(draw: st.DrawFn) -> Plan:
         lengths=LengthRule(
             policy=draw(st.sampled_from(("ladder", "paper"))),
             quantum=quantum,
-            growth=draw(st.floats(min_value=1.0, max_value=2.0)),
+            stretch=draw(st.floats(min_value=0.1, max_value=1.4)),
             levels=draw(st.integers(1, 8)),
         ),
         index=IndexRule(expected_entries=draw(st.integers(1, 1 << 20))),

@@ -28,11 +28,11 @@ def test_show_prints_what_follows_from_the_plan(capsys: pytest.CaptureFixture[st
     assert ["plan_version", "1"] in rows
     assert ["layout_digest", layout_digest(layout_fields(THREE_REGIONS)).hex()] in rows
     assert ["us", "0.5", "160", "126"] in rows
-    assert ["us", "128 / 256 / 128", "4384 / 4992 / 3968", "3453 / 3968 / 3200"] in rows
-    assert ["4,096", "13", "13", "15-16"] in rows
+    assert ["us", "128 / 256 / 128", "4384 / 4608 / 4096", "3453 / 3584 / 3072"] in rows
+    assert ["4,096", "14", "13", "14-16"] in rows
     assert ["1", "1/2 - 2/2", "unit-1", "eu", "unit-1.eu.example.net:8100"] in rows
     assert any(row[:3] == ["worker-asia-1", "asia", "2 / 1"] for row in rows)
-    assert "128, 256, 384, 512, 640, 768, 1024, 1280, 1664, 2048, 2560, 3200, 3968, 4992" in shown
+    assert "128, 256, 384, 512, 768, 1024, 1280, 1536, 1920, 2304, 2688, 3072, 3584, 4096, 4608" in shown
     assert "clipped" not in shown
 
 

@@ -64,8 +64,8 @@ def test_three_regions_of_the_paper() -> None:
     lengths = [first_length(THREE_REGIONS, o, r) for o, r in ((0, 1), (0, 2), (1, 2))]
     assert lengths == [4_384, 3_453, 4_083]
     queries = query_plan(THREE_REGIONS)
-    assert queries.rungs[queries.guard[0, 1]] == 3_968
-    assert queries.rungs[queries.queried[0, 1]][0] == 4_992
+    assert queries.rungs[queries.guard[0, 1]] == 4_096
+    assert queries.rungs[queries.queried[0, 1]][0] == 4_608
 
 
 def test_both_ways_of_an_asymmetric_pair_are_paid() -> None:

@@ -163,7 +163,7 @@ FAULTS = [
         "model.context_length",
         "128",
     ),
-    ("growth below one", "growth = 1.25", "growth = 0.9", "lengths.growth", "at least 1"),
+    ("stretch beyond two quanta", "stretch = 0.75", "stretch = 1.5", "lengths.stretch", "at most 1.4"),
     ("unknown policy", 'policy = "ladder"', 'policy = "stairs"', "lengths.policy", "'ladder', 'paper'"),
     # Sharing groups.
     (
@@ -241,10 +241,10 @@ FAULTS = [
     ),
     (
         "misspelt key",
-        "growth = 1.25",
-        "groth = 1.25",
-        "lengths.groth",
-        "unknown key, did you mean growth? known here: policy",
+        "stretch = 0.75",
+        "strech = 0.75",
+        "lengths.strech",
+        "unknown key, did you mean stretch? known here: policy",
     ),
     ("unknown key of a worker", US_0, f"{US_0}\nweight = 1", "worker[0].weight", "unknown key"),
     (

@@ -41,7 +41,7 @@ def test_what_may_change_while_a_fleet_runs_is_no_part_of_the_layout() -> None:
         plan_version=9,
         workers=PLAN.workers[:3],
         edges=PLAN.edges[:2],
-        lengths=replace(PLAN.lengths, growth=1.2),
+        lengths=replace(PLAN.lengths, stretch=0.5),
         wan_ms=tuple(tuple(ms + 1 for ms in row) for row in PLAN.wan_ms),
     )
     check_layout(layout_fields(PLAN), layout_fields(changed))
