@@ -1,0 +1,101 @@
+"""Every metric that exists, with its kind and labels, as the services themselves declare them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+
+from lab.dashboards import specimens
+from lab.netem import names as wan
+
+
+class Job(StrEnum):
+    """Scrape jobs of `deploy/compose/prometheus/prometheus.yml`."""
+
+    EDGE = "edge"
+    MAINTENANCE = "maintenance"
+    WORKER_AGENT = "worker_agent"
+    ENGINE = "engine"
+    WAN = "wan"
+
+
+TARGET_LABELS: Final[Mapping[Job, tuple[str, ...]]] = {
+    job: ("job", "instance", "region", *(("worker",) if job is Job.ENGINE else ())) for job in Job
+}
+"""What a scrape adds to every series of a job. `region`: where the process stands."""
+
+
+class Kind(StrEnum):
+    """What may be asked of a metric."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric."""
+
+    name: str
+    """As samples are called: a counter ends in `_total`; a histogram is without `_bucket`."""
+    kind: Kind
+    labels: frozenset[str]
+    """Its own and those of its targets."""
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """By name. The first call makes one of each service's metric objects: half a second."""
+    declared = (
+        *_declared(Job.EDGE, specimens.edge_registry()),
+        *_declared(Job.MAINTENANCE, specimens.unit_registry()),
+        *_declared(Job.WORKER_AGENT, specimens.agent_registry()),
+        *(_family(Job.ENGINE, name, Kind.GAUGE, ()) for name in ENGINE_GAUGES),
+        *_wan(),
+        *(_family(job, "up", Kind.GAUGE, ()) for job in Job),
+    )
+    found: dict[str, Family] = {}
+    for family in declared:
+        known = found.get(family.name)
+        # Of a metric that several jobs export, only the labels that all of them have may be used.
+        labels = family.labels if known is None else family.labels & known.labels
+        found[family.name] = Family(family.name, family.kind, labels)
+    return found
+
+
+ENGINE_GAUGES: Final = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage")
+"""SGLang's names, which the engine double serves too."""
+
+
+def _declared(job: Job, registry: CollectorRegistry) -> Iterator[Family]:
+    for metric in registry.collect():
+        yield _family(job, _sample_name(metric), Kind(metric.type), _own_labels(metric))
+
+
+def _wan() -> Iterator[Family]:
+    way = ("origin", "destination")
+    for gauge in (wan.ONE_WAY_MS, wan.RTT_MS, wan.PARTITIONED):
+        yield _family(Job.WAN, gauge, Kind.GAUGE, way)
+    yield _family(Job.WAN, wan.PACKETS, Kind.COUNTER, way)
+    yield _family(Job.WAN, wan.DROPPED_PACKETS, Kind.COUNTER, (*way, "reason"))
+
+
+def _family(job: Job, name: str, kind: Kind, own: tuple[str, ...]) -> Family:
+    return Family(name, kind, frozenset((*own, *TARGET_LABELS[job])))
+
+
+def _sample_name(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name
+
+
+def _own_labels(metric: Metric) -> tuple[str, ...]:
+    """From the declaration, which only a private field keeps, and from samples where there are any."""
+    declared: tuple[str, ...] = getattr(metric, "_labelnames", ())
+    sampled = {label for sample in metric.samples for label in sample.labels} - {"le"}
+    assert not {"job", "instance", "region"} & {*declared, *sampled}, f"{metric.name} has a target's label"
+    return tuple(sorted({*declared, *sampled}))

@@ -1,0 +1,37 @@
+"""The files that are generated: the dashboard and the alert rules, as text."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from lab.dashboards.alerts import Alert, alerts
+from lab.dashboards.grafana import dashboard
+from lab.dashboards.rows import rows
+
+DASHBOARD_FILE = "grafana/dashboards/kvcompass.json"
+ALERTS_FILE = "prometheus/alerts.yml"
+
+
+def documents() -> Mapping[str, str]:
+    """Path under `deploy/compose` -> text. Errors: ExpressionError when a metric is not exported any more."""
+    return {
+        DASHBOARD_FILE: json.dumps(dashboard(rows()), ensure_ascii=False, indent=2) + "\n",
+        ALERTS_FILE: _rules(alerts()),
+    }
+
+
+def _rules(all_alerts: Iterable[Alert]) -> str:
+    """YAML whose every string is a JSON string, which YAML reads alike."""
+    lines = ["# Written by `python -m lab.dashboards`: change it there.", "groups:", "  - name: kvcompass"]
+    lines.append("    rules:")
+    for alert in all_alerts:
+        lines += [
+            f"      - alert: {alert.name}",
+            f"        expr: {json.dumps(alert.expression)}",
+            f"        for: {alert.lasting}",
+            "        labels:",
+            f"          severity: {alert.severity}",
+            "        annotations:",
+            f"          summary: {json.dumps(alert.summary)}",
+            f"          runbook: {json.dumps(alert.runbook)}",
+        ]
+    return "\n".join(lines) + "\n"

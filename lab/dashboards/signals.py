@@ -1,0 +1,76 @@
+"""What the first row shows and the alerts act on: said once."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.worker_agent import AgentState
+from lab.dashboards.catalogue import Job
+from lab.dashboards.panels import Colour
+from lab.dashboards.promql import Expressions, aggregate, share
+from services.edge.metrics import Outcome
+
+OUTCOME_COLOURS: Final[Mapping[Outcome, Colour]] = {
+    Outcome.OK: Colour.GOOD,
+    Outcome.REJECTED: Colour.ABSENT,
+    Outcome.UNAUTHORIZED: Colour.ABSENT,
+    Outcome.ENGINE_REFUSED: Colour.ABSENT,
+    Outcome.CANCELLED: Colour.ABSENT,
+    Outcome.OVERLOADED: Colour.WATCH,
+    Outcome.NO_WORKER: Colour.ACT,
+    Outcome.ENGINE_FAILED: Colour.ACT,
+    Outcome.TIMEOUT: Colour.ACT,
+    Outcome.CUT: Colour.ACT,
+    Outcome.INTERNAL: Colour.ACT,
+}
+"""ABSENT: the client's doing. WATCH and ACT: ours."""
+
+FAILURES: Final = tuple(
+    outcome.value for outcome, colour in OUTCOME_COLOURS.items() if colour in (Colour.WATCH, Colour.ACT)
+)
+"""Outcomes that a client may complain about."""
+
+ERROR_SHARE_WATCH: Final = 0.01
+ERROR_SHARE_ACT: Final = 0.05
+
+VIEW_STALE_S: Final = 3.0
+"""An edge calls a silent view STALE after this (`IndexFollower`)."""
+
+SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
+
+_NOT_EXACT: Final = tuple(state.value for state in FollowerState if state is not FollowerState.EXACT)
+
+
+def error_share(metrics: Expressions, *by: str) -> str:
+    """Requests that failed by our doing, of all."""
+    requests = "kvcompass_edge_requests_total"
+    return share(metrics.rate(requests, *by, outcome=FAILURES), metrics.rate(requests, *by))
+
+
+def reuse_share(metrics: Expressions, *by: str) -> str:
+    """Prompt tokens that engines took from a cache, of all."""
+    return share(
+        metrics.rate("kvcompass_edge_reused_tokens_total", *by),
+        metrics.rate("kvcompass_edge_prompt_tokens_total", *by),
+    )
+
+
+def shards_not_exact(metrics: Expressions, *by: str) -> str:
+    """Pairs of an edge and a shard whose view is not known to equal its unit's table."""
+    return metrics.sum("kvcompass_edge_view_state", *by, state=_NOT_EXACT)
+
+
+def processes_down(metrics: Expressions, *by: str) -> str:
+    """Scraped processes that do not answer."""
+    jobs = [job.value for job in Job]
+    return f"{metrics.count('up', *by, job=jobs)} - {metrics.sum('up', *by, job=jobs)}"
+
+
+def crossing_share(metrics: Expressions, *by: str) -> str:
+    """Decisions for a worker of another region, of all. `by`: `region`, or nothing."""
+    pairs = metrics.rate("kvcompass_edge_decisions_total", "region", "worker_region")
+    # An edge's own region, as a worker's: marks the pairs that stay at home.
+    home = metrics.max("kvcompass_edge_ready", "region")
+    marks = f'label_replace({home}, "worker_region", "$1", "region", "(.*)")'
+    crossing = f"{pairs} unless on (region, worker_region) {marks}"
+    return share(aggregate("sum", crossing, *by), aggregate("sum", pairs, *by))
