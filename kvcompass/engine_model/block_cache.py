@@ -1,24 +1,28 @@
-"""The prefix cache of one engine: a tree of blocks, least recently used leaf out first."""
+"""The prefix cache of one engine: a tree of blocks in VRAM, and under it a tier in DRAM that keeps copies."""
 
-import heapq
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
+from kvcompass.engine_model.block import CacheBlock
+from kvcompass.engine_model.eviction import EvictionPolicy, ReuseRecord, VictimQueue
 from kvcompass.engine_model.token_chain import TokenChain
 
-MEDIUM = "GPU"
+VRAM = "GPU"
+"""SGLang's name of the medium."""
+DRAM = "CPU_PINNED"
+"""SGLang's name of the medium."""
 
 
-@dataclass(slots=True, eq=False)
-class CacheBlock:
-    """A resident page."""
+class TierEvents(Enum):
+    """What an engine with a DRAM tier says about it; SGLang learned it in two steps."""
 
-    name: int
-    parent: "CacheBlock | None"
-    serial: int
-    last_use: int
-    children: int = 0
-    locks: int = 0
+    UNTOLD = "0.5.10"
+    """Nothing: a block is stored when it is first computed and removed (from `GPU`) when no tier has it."""
+    NOT_RECOMPUTED = "0.5.11"
+    """Every change, but not that a block which only DRAM held was computed once more. Up to 0.5.20."""
+    ALL = "0.5.23"
+    """Every change."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,37 +32,68 @@ class Holding:
     path: list[CacheBlock] = field(default_factory=list)
     """Locked blocks from the root on."""
     room: int = 0
-    """Blocks reserved and not yet in the tree."""
+    """Blocks of VRAM reserved and not yet in the tree."""
+    loaded: int = 0
+    """Blocks of the path that were loaded back from DRAM for this request."""
+    workload: str = ""
+
+
+def _may_leave_vram(block: CacheBlock) -> bool:
+    return block.in_vram and not block.vram_children and not block.locks
+
+
+def _may_leave_dram(block: CacheBlock) -> bool:
+    return block.in_dram and not block.in_vram and not block.dram_children
 
 
 class BlockCache:
-    """Blocks of one medium. Every block is free, in the tree, or reserved by one holding (invariant).
+    """Two tiers over one tree. A block of VRAM is free, in the tree, or reserved by one holding (invariant).
 
-    A block in the tree may leave only when no running request holds it and it has no children, so what is
-    resident is always closed under "parent of". Events queue until `take_events`.
+    What VRAM holds is closed under "parent of", and so is what DRAM holds: a block leaves a tier only when
+    none of its children is there; VRAM only when no running request holds it, DRAM only when VRAM does not
+    have it. Blocks are copied to DRAM as soon as they are stored (SGLang's default, write-through), parents
+    first; where DRAM is full of blocks that VRAM also has, the copy waits for the next time the prefix is
+    stored. Copies take no model time. Events queue until `take_events`.
     """
 
-    def __init__(self, page_size: int, capacity_blocks: int) -> None:
+    def __init__(
+        self,
+        page_size: int,
+        capacity_blocks: int,
+        dram_capacity_blocks: int = 0,
+        policy: EvictionPolicy = EvictionPolicy.LRU,
+        tier_events: TierEvents = TierEvents.ALL,
+    ) -> None:
         assert page_size > 0
         assert capacity_blocks > 0
+        assert dram_capacity_blocks >= 0
         self.page_size = page_size
         self.capacity_blocks = capacity_blocks
         self.free_blocks = capacity_blocks
+        self.resident_blocks = 0
+        """Blocks of the tree that VRAM holds."""
         self.locked_blocks = 0
-        """Blocks of the tree that running requests hold."""
+        """Of these, blocks that running requests hold."""
+        self.dram_capacity_blocks = dram_capacity_blocks
+        self.dram_blocks = 0
+        """Blocks that DRAM holds."""
+        self._tier_events = tier_events
         self._blocks: dict[int, CacheBlock] = {}
-        self._leaves: list[tuple[int, int, CacheBlock]] = []
         self._clock = 0
         self._serial = 0
         self._events: list[EngineEvent] = [AllBlocksCleared()]
+        self.set_policy(policy)
 
-    @property
-    def resident_blocks(self) -> int:
-        """Blocks in the tree."""
-        return len(self._blocks)
+    def set_policy(self, policy: EvictionPolicy) -> None:
+        """Evict by another policy from now on. WA learns from here on. O(n log n) in the blocks held."""
+        self._record = ReuseRecord() if policy is EvictionPolicy.WA else None
+        self._vram_victims = VictimQueue(policy, _may_leave_vram, self._record)
+        self._dram_victims = VictimQueue(policy, _may_leave_dram, self._record)
+        for block in self._blocks.values():
+            self._offer(block)
 
     def match(self, chain: TokenChain, limit: int) -> int:
-        """How many leading blocks are resident, at most `limit`. Changes nothing."""
+        """How many leading blocks some tier holds, at most `limit`. Changes nothing."""
         count = 0
         for name in chain.hashes[:limit]:
             if name not in self._blocks:
@@ -66,45 +101,60 @@ class BlockCache:
             count += 1
         return count
 
-    def open(self, chain: TokenChain, limit: int, total: int) -> Holding | None:
+    def open(
+        self, chain: TokenChain, limit: int, total: int, at_us: int, workload: str = ""
+    ) -> Holding | None:
         """Lock the matched prefix of at most `limit` blocks and reserve room up to `total` blocks.
 
-        Evicts as needed. None when even evicting everything unlocked would not make room; nothing changes
-        then.
+        Matched blocks that only DRAM holds are loaded back. Evicts as needed. None when even evicting
+        everything unlocked would not make room; nothing changes then.
         """
         matched = self.match(chain, limit)
         path = [self._blocks[name] for name in chain.hashes[:matched]]
-        room = total - matched
-        reclaimable = self.resident_blocks - self.locked_blocks - sum(1 for b in path if b.locks == 0)
-        if room > self.free_blocks + reclaimable:
+        cold = matched
+        while cold and not path[cold - 1].in_vram:
+            cold -= 1
+        needed = total - cold
+        reclaimable = self.resident_blocks - self.locked_blocks - sum(1 for b in path[:cold] if b.locks == 0)
+        if needed > self.free_blocks + reclaimable:
             return None
         self._clock += 1
+        workload = self._record.category(workload) if self._record else ""
         for block in path:
-            self._lock(block)
-        self._evict(room - self.free_blocks)
-        self.free_blocks -= room
-        return Holding(path, room)
+            self._reuse(block, at_us, workload)
+        self._evict(needed - self.free_blocks, at_us)
+        for index in range(cold, matched):
+            self._admit(path[index], chain, index, told=self._tier_events is not TierEvents.UNTOLD)
+        self.free_blocks -= needed
+        return Holding(path, total - matched, matched - cold, workload)
 
-    def store(self, holding: Holding, chain: TokenChain) -> None:
+    def store(self, holding: Holding, chain: TokenChain, at_us: int) -> None:
         """Put the full pages of `chain` that are not yet in the holding's path into the tree.
 
         New blocks take the holding's room; a page that another request stored meanwhile gives room back.
         """
         self._clock += 1
-        for block in holding.path:
+        path = holding.path
+        for block in path:
             block.last_use = self._clock
-        for index in range(len(holding.path), len(chain.hashes)):
-            name = chain.hashes[index]
-            parent = holding.path[-1] if holding.path else None
+            block.used_us = at_us
+        for index in range(len(path), len(chain.hashes)):
             holding.room -= 1
             assert holding.room >= 0, "a request stored more than it reserved"
-            if name in self._blocks:
-                block = self._blocks[name]
-                self.free_blocks += 1
+            known = self._blocks.get(chain.hashes[index])
+            if known is None:
+                block = self._create(chain, index, path[-1] if path else None, at_us, holding.workload)
+                self._admit(block, chain, index, told=True)
             else:
-                block = self._add(name, parent, chain, index)
-            self._lock(block)
-            holding.path.append(block)
+                block = known
+                self._reuse(block, at_us, holding.workload)
+                if block.in_vram:
+                    self.free_blocks += 1
+                else:
+                    self._admit(block, chain, index, told=self._tier_events is TierEvents.ALL)
+            path.append(block)
+        if self.dram_capacity_blocks:
+            self._copy(path, chain, at_us)
 
     def close(self, holding: Holding) -> None:
         """Unlock the path and give back the unused room. The holding is empty afterwards."""
@@ -119,11 +169,14 @@ class BlockCache:
         holding.room = 0
 
     def clear(self) -> None:
-        """Drop every block. Only while nothing is held."""
+        """Drop every block of both tiers. Only while nothing is held."""
         assert self.locked_blocks == 0
-        self.free_blocks += len(self._blocks)
+        self.free_blocks += self.resident_blocks
+        self.resident_blocks = 0
+        self.dram_blocks = 0
         self._blocks.clear()
-        self._leaves.clear()
+        self._vram_victims.clear()
+        self._dram_victims.clear()
         self._events.append(AllBlocksCleared())
 
     def take_events(self) -> list[EngineEvent]:
@@ -131,59 +184,107 @@ class BlockCache:
         events, self._events = self._events, []
         return events
 
-    def _add(self, name: int, parent: CacheBlock | None, chain: TokenChain, index: int) -> CacheBlock:
+    def _admit(self, block: CacheBlock, chain: TokenChain, index: int, *, told: bool) -> None:
+        """Put a block into VRAM. The caller accounts for the room."""
+        block.in_vram = True
+        self.resident_blocks += 1
+        if block.parent is not None:
+            block.parent.vram_children += 1
+        if told:
+            self._say_stored(block, chain, index, VRAM)
+
+    def _copy(self, path: list[CacheBlock], chain: TokenChain, at_us: int) -> None:
+        """Write what DRAM lacks of a path, evicting there as needed, parents first, as far as it fits."""
+        start = len(path)
+        while start and not path[start - 1].in_dram:
+            start -= 1
+        self._evict_dram(len(path) - start - (self.dram_capacity_blocks - self.dram_blocks), at_us)
+        end = min(len(path), start + self.dram_capacity_blocks - self.dram_blocks)
+        for index in range(start, end):
+            block = path[index]
+            block.in_dram = True
+            if block.parent is not None:
+                block.parent.dram_children += 1
+            if self._tier_events is not TierEvents.UNTOLD:
+                self._say_stored(block, chain, index, DRAM)
+        self.dram_blocks += end - start
+
+    def _create(
+        self, chain: TokenChain, index: int, parent: CacheBlock | None, at_us: int, workload: str
+    ) -> CacheBlock:
+        """A locked block of the tree that no tier holds yet."""
         self._serial += 1
-        block = CacheBlock(name, parent, self._serial, self._clock)
+        name = chain.hashes[index]
+        block = CacheBlock(name, parent, index, self._serial, self._clock, at_us, workload, locks=1)
         self._blocks[name] = block
-        if parent is not None:
-            parent.children += 1
-        self._events.append(
-            BlockStored(
-                hashes=(name,),
-                parent=parent.name if parent else None,
-                tokens=chain.page(index),
-                block_size=self.page_size,
-                medium=MEDIUM,
-            )
-        )
+        self.locked_blocks += 1
+        if self._record:
+            self._record.note_use(workload)
         return block
 
-    def _lock(self, block: CacheBlock) -> None:
+    def _reuse(self, block: CacheBlock, at_us: int, workload: str) -> None:
+        """Lock a block for one more request."""
+        if self._record:
+            self._record.note_reuse(block, at_us)
+            self._record.note_use(workload)
+        block.hits += 1
         block.last_use = self._clock
+        block.used_us = at_us
+        block.workload = workload
         if block.locks == 0:
             self.locked_blocks += 1
         block.locks += 1
 
     def _offer(self, block: CacheBlock) -> None:
-        """Note a block that may be evicted. Entries that no longer hold are skipped when they come up."""
-        if block.children or block.locks:
-            return
-        heapq.heappush(self._leaves, (block.last_use, block.serial, block))
-        if len(self._leaves) > 2 * len(self._blocks) + 64:
-            self._leaves = [entry for entry in self._leaves if self._evictable(entry)]
-            heapq.heapify(self._leaves)
+        self._vram_victims.offer(block, self.resident_blocks)
+        if self.dram_capacity_blocks:
+            self._dram_victims.offer(block, self.dram_blocks)
 
-    def _evictable(self, entry: tuple[int, int, CacheBlock]) -> bool:
-        last_use, _, block = entry
-        return (
-            last_use == block.last_use
-            and not block.children
-            and not block.locks
-            and self._blocks.get(block.name) is block
-        )
-
-    def _evict(self, count: int) -> None:
-        """Remove `count` leaves. Events name parents before children, as SGLang does."""
+    def _evict(self, count: int, at_us: int) -> None:
+        """Remove `count` leaves from VRAM. Those that DRAM holds too are demoted, the others are gone."""
         removed: list[int] = []
-        while len(removed) < count:
-            entry = heapq.heappop(self._leaves)
-            if not self._evictable(entry):
-                continue
-            block = entry[2]
+        for _ in range(count):
+            block = self._vram_victims.pop(at_us)
+            assert block is not None, "the caller has made sure that enough blocks may go"
+            block.in_vram = False
+            self.resident_blocks -= 1
+            if not block.in_dram:
+                del self._blocks[block.name]
+                removed.append(block.name)
+            elif self._tier_events is not TierEvents.UNTOLD:
+                removed.append(block.name)
+            self._offer(block)
+            if block.parent is not None:
+                block.parent.vram_children -= 1
+                self._offer(block.parent)
+        self.free_blocks += max(count, 0)
+        self._say_removed(removed, VRAM)
+
+    def _evict_dram(self, count: int, at_us: int) -> None:
+        """Remove up to `count` leaves from DRAM; they are gone, for VRAM does not have them."""
+        removed: list[int] = []
+        while len(removed) < count and (block := self._dram_victims.pop(at_us)) is not None:
+            block.in_dram = False
             del self._blocks[block.name]
             removed.append(block.name)
             if block.parent is not None:
-                block.parent.children -= 1
+                block.parent.dram_children -= 1
                 self._offer(block.parent)
-        self.free_blocks += len(removed)
-        self._events.extend(BlockRemoved(hashes=(name,), medium=MEDIUM) for name in reversed(removed))
+        self.dram_blocks -= len(removed)
+        self._say_removed(removed, VRAM if self._tier_events is TierEvents.UNTOLD else DRAM)
+
+    def _say_stored(self, block: CacheBlock, chain: TokenChain, index: int, medium: str) -> None:
+        self._events.append(
+            BlockStored(
+                hashes=(block.name,),
+                parent=block.parent.name if block.parent else None,
+                tokens=chain.page(index),
+                block_size=self.page_size,
+                medium=medium,
+                scope=chain.scope,
+            )
+        )
+
+    def _say_removed(self, names: list[int], medium: str) -> None:
+        """One eviction's removals: parents before children, as SGLang does."""
+        self._events.extend(BlockRemoved(hashes=(name,), medium=medium) for name in reversed(names))

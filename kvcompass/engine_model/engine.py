@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.engine_events import EngineEvent
-from kvcompass.engine_model.block_cache import BlockCache, Holding
+from kvcompass.engine_model.block_cache import BlockCache, Holding, TierEvents
+from kvcompass.engine_model.eviction import EvictionPolicy
 from kvcompass.engine_model.timing import EngineTiming
 from kvcompass.engine_model.token_chain import TokenChain
 
@@ -34,6 +35,11 @@ class EngineConfig:
     max_queued: int = 256
     """Requests that wait for their prefill; more are refused."""
     timing: EngineTiming = field(default_factory=EngineTiming)
+    host_cache_tokens: int = 0
+    """Tokens that the DRAM tier holds copies of; 0: no such tier."""
+    eviction: EvictionPolicy = EvictionPolicy.LRU
+    tier_events: TierEvents = TierEvents.ALL
+    """How much the engine tells of its tiers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +51,13 @@ class EngineRequest:
     """int32[n], n > 0."""
     answer: NDArray[np.int32]
     """int32[m]; empty means prefill only."""
+    workload: str = ""
+    """Category of the request, such as its type and turn; only the policy WA looks at it."""
+    scope: str = ""
+    """Salt or adapter that separates its cache from that of equal tokens; empty for none."""
+    transferred: bool = False
+    """The KV comes from a prefill engine (a decode worker's request): no time to compute, nothing matched,
+    nothing stored and no events, for SGLang's decode workers have no prefix cache by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +68,10 @@ class Progress:
     at_us: int
     generated: int
     cached_tokens: int
+    """Prompt tokens that were reused, from either tier."""
     finished: bool
+    cached_host_tokens: int = 0
+    """Of these, tokens that were loaded back from DRAM."""
 
 
 class Rejection(Enum):
@@ -68,7 +84,7 @@ class Rejection(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ModelLoad:
-    """What an engine tells of its load. Busy times are model time since the start."""
+    """What an engine tells of its load. Busy times are model time since the start, running work included."""
 
     running: int
     waiting: int
@@ -83,6 +99,16 @@ class ModelLoad:
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
+    cached_host_tokens: int
+    """Of the cached tokens, those that were loaded back from DRAM."""
+    host_used_tokens: int
+    host_capacity_tokens: int
+    waiting_uncached_tokens: int
+    """What of the waiting prompts is likely not cached, by the hit rate so far (SGLang's estimate too)."""
+    prefilled_tokens: int
+    """Prompt tokens computed by prefills that have ended, and"""
+    prefilled_us: int
+    """the time these took: two readings give the measured prefill rate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +117,7 @@ class _Job:
     chain: TokenChain
     holding: Holding | None = None
     cached_tokens: int = 0
+    cached_host_tokens: int = 0
     generated: int = 0
 
 
@@ -99,7 +126,13 @@ class Engine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.cache = BlockCache(config.page_size, config.cache_tokens // config.page_size)
+        self.cache = BlockCache(
+            config.page_size,
+            config.cache_tokens // config.page_size,
+            config.host_cache_tokens // config.page_size,
+            config.eviction,
+            config.tier_events,
+        )
         self._waiting: deque[_Job] = deque()
         self._jobs: dict[str, _Job] = {}
         self._decoding: dict[str, _Job] = {}
@@ -117,7 +150,11 @@ class Engine:
         self._decode_busy_us = 0
         self._prompt_tokens = 0
         self._cached_tokens = 0
+        self._cached_host_tokens = 0
         self._generated_tokens = 0
+        self._prefilled_tokens = 0
+        self._prefilled_us = 0
+        self._slowdown = 1.0
         self._publish()
 
     def submit(self, request: EngineRequest, now_us: int) -> Rejection | None:
@@ -130,7 +167,8 @@ class Engine:
             return Rejection.TOO_LARGE
         if len(self._waiting) >= self.config.max_queued:
             return Rejection.QUEUE_FULL
-        job = _Job(request, TokenChain(request.prompt, self.config.page_size))
+        hashed = request.prompt[:0] if request.transferred else request.prompt
+        job = _Job(request, TokenChain(hashed, self.config.page_size, request.scope))
         self._jobs[request.id] = job
         self._waiting.append(job)
         self._start(now_us)
@@ -147,7 +185,7 @@ class Engine:
         if job is None:
             return False
         if request_id in self._decoding:
-            self._finish(job)
+            self._finish(job, now_us)
         elif job is self._prefilling:
             self._prefill_busy_us += now_us - self._prefill_started_us
             self._prefilling = None
@@ -166,6 +204,17 @@ class Engine:
         self.cache.clear()
         self._publish_when_idle()
         return True
+
+    def set_eviction(self, policy: EvictionPolicy, now_us: int) -> None:
+        """Evict by another policy from now on."""
+        self.advance(now_us)
+        self.cache.set_policy(policy)
+
+    def set_slowdown(self, factor: float, now_us: int) -> None:
+        """Prefills and decode steps that start from now on take `factor` times as long; 1.0 is full speed."""
+        assert factor > 0
+        self.advance(now_us)
+        self._slowdown = factor
 
     def advance(self, now_us: int) -> None:
         """Settle everything up to and including `now_us`."""
@@ -210,61 +259,90 @@ class Engine:
             used_tokens=(reserved + self.cache.locked_blocks) * self.config.page_size,
             capacity_tokens=self.cache.capacity_blocks * self.config.page_size,
             decoding=len(self._decoding),
-            step_us=self.config.timing.decode_step_us(self._context_tokens) if self._decoding else 0,
+            step_us=self._decode_step_us() if self._decoding else 0,
             prefill_busy_us=self._prefill_busy_us + prefilling,
             decode_busy_us=self._decode_busy_us + stepping,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             generated_tokens=self._generated_tokens,
+            cached_host_tokens=self._cached_host_tokens,
+            host_used_tokens=self.cache.dram_blocks * self.config.page_size,
+            host_capacity_tokens=self.cache.dram_capacity_blocks * self.config.page_size,
+            waiting_uncached_tokens=self._waiting_uncached_tokens(),
+            prefilled_tokens=self._prefilled_tokens,
+            prefilled_us=self._prefilled_us,
         )
+
+    def _waiting_uncached_tokens(self) -> int:
+        waiting = sum(len(job.request.prompt) for job in self._waiting if not job.request.transferred)
+        miss_rate = 1 - self._cached_tokens / self._prompt_tokens if self._prompt_tokens else 1
+        return int(waiting * miss_rate)
+
+    def _decode_step_us(self) -> int:
+        return round(self._slowdown * self.config.timing.decode_step_us(self._context_tokens))
 
     def _blocks(self, request: EngineRequest) -> int:
         return -(-(len(request.prompt) + len(request.answer)) // self.config.page_size)
 
     def _start(self, at_us: int) -> None:
         """Begin whatever may begin at this instant."""
-        if self._prefilling is None and self._waiting and len(self._decoding) < self.config.max_running:
-            self._begin_prefill(at_us)
+        while self._prefilling is None and self._waiting and len(self._decoding) < self.config.max_running:
+            if not self._admit(self._waiting[0], at_us):
+                break
         if self._step is None and self._decoding:
             self._step = list(self._decoding.values())
             self._step_started_us = at_us
-            self._step_ends_us = at_us + self.config.timing.decode_step_us(self._context_tokens)
+            self._step_ends_us = at_us + self._decode_step_us()
 
-    def _begin_prefill(self, at_us: int) -> None:
+    def _admit(self, job: _Job, at_us: int) -> bool:
         """Admit the head of the queue if the cache has room; nobody overtakes it."""
-        job = self._waiting[0]
-        prompt = len(job.request.prompt)
+        request = job.request
+        prompt = len(request.prompt)
         # The last token is always computed: its logits are the answer's first token.
-        reusable = (prompt - 1) // self.config.page_size
-        holding = self.cache.open(job.chain, reusable, self._blocks(job.request))
+        reusable = 0 if request.transferred else (prompt - 1) // self.config.page_size
+        holding = self.cache.open(job.chain, reusable, self._blocks(request), at_us, request.workload)
         if holding is None:
-            return
+            return False
         self._waiting.popleft()
         job.holding = holding
+        if request.transferred:
+            self._answer(job, at_us)
+            return True
         job.cached_tokens = len(holding.path) * self.config.page_size
+        job.cached_host_tokens = holding.loaded * self.config.page_size
         self._prompt_tokens += prompt
         self._cached_tokens += job.cached_tokens
+        self._cached_host_tokens += job.cached_host_tokens
         self._prefilling = job
         self._prefill_started_us = at_us
-        self._prefill_ends_us = at_us + self.config.timing.prefill_us(
-            job.cached_tokens, prompt - job.cached_tokens
-        )
+        timing = self.config.timing
+        duration = timing.prefill_us(job.cached_tokens, prompt - job.cached_tokens)
+        duration += timing.reload_us(job.cached_host_tokens)
+        self._prefill_ends_us = at_us + round(self._slowdown * duration)
+        return True
 
     def _end_prefill(self) -> None:
         job = self._prefilling
         assert job is not None
         assert job.holding is not None
         self._prefilling = None
-        self._prefill_busy_us += self._prefill_ends_us - self._prefill_started_us
-        self.cache.store(job.holding, job.chain)
+        duration = self._prefill_ends_us - self._prefill_started_us
+        self._prefill_busy_us += duration
+        self._prefilled_us += duration
+        self._prefilled_tokens += len(job.request.prompt) - job.cached_tokens
+        self.cache.store(job.holding, job.chain, self._prefill_ends_us)
+        self._answer(job, self._prefill_ends_us)
+        self._publish()
+
+    def _answer(self, job: _Job, at_us: int) -> None:
+        """The prompt's KV is here: give the first token, or end a request that wants none."""
         if len(job.request.answer):
             self._decoding[job.request.id] = job
             self._context_tokens += len(job.request.prompt)
-            self._token(job, self._prefill_ends_us)
+            self._token(job, at_us)
         else:
-            self._report(job, self._prefill_ends_us)
+            self._report(job, at_us)
             self._release(job)
-        self._publish()
 
     def _end_step(self) -> None:
         members = self._step
@@ -283,22 +361,27 @@ class Engine:
         self._context_tokens += 1
         self._generated_tokens += 1
         if job.generated == len(job.request.answer):
-            self._finish(job)
+            self._finish(job, at_us)
         self._report(job, at_us)
 
     def _report(self, job: _Job, at_us: int) -> None:
         finished = job.generated == len(job.request.answer)
-        self._progress.append(Progress(job.request.id, at_us, job.generated, job.cached_tokens, finished))
+        self._progress.append(
+            Progress(
+                job.request.id, at_us, job.generated, job.cached_tokens, finished, job.cached_host_tokens
+            )
+        )
         if finished:
             self._jobs.pop(job.request.id, None)
 
-    def _finish(self, job: _Job) -> None:
+    def _finish(self, job: _Job, at_us: int) -> None:
         """Cache what was generated (the last token was never fed back, so it has no KV) and let go."""
         assert job.holding is not None
         del self._decoding[job.request.id]
         self._context_tokens -= len(job.request.prompt) + job.generated
-        job.chain.extend(job.request.answer[: max(job.generated - 1, 0)])
-        self.cache.store(job.holding, job.chain)
+        if not job.request.transferred:
+            job.chain.extend(job.request.answer[: max(job.generated - 1, 0)])
+            self.cache.store(job.holding, job.chain, at_us)
         self._release(job)
 
     def _release(self, job: _Job) -> None:

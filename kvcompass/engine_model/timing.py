@@ -15,6 +15,8 @@ class EngineTiming:
     """One step of a batch of 1 to 64 sequences, without attention over their contexts."""
     decode_ms_per_context_token: float = 6.6e-5
     """Added to a step for every token of context in the batch."""
+    reload_ms_per_token: float = 0.00524
+    """From DRAM to VRAM: 131,072 bytes a token at 25 GB/s (paper's gamma)."""
 
     def prefill_us(self, cached_tokens: int, new_tokens: int) -> int:
         """Time to compute `new_tokens` after `cached_tokens` that are reused.
@@ -26,6 +28,10 @@ class EngineTiming:
         return round(
             1_000 * (self.prefill_ms_per_token * new_tokens + self.prefill_ms_per_token_squared * squares)
         )
+
+    def reload_us(self, tokens: int) -> int:
+        """Time to load the KV of so many tokens back from DRAM."""
+        return round(1_000 * self.reload_ms_per_token * tokens)
 
     def decode_step_us(self, context_tokens: int) -> int:
         """Time for one more token of every running sequence. `context_tokens` is summed over the batch."""

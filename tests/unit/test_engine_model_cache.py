@@ -39,7 +39,7 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
         for i, name in enumerate(chain.hashes):
             self.names[name] = tuple(tokens[: (i + 1) * PAGE])
         assert self.cache.match(chain, limit) == self.twin.match(tokens, limit)
-        mine = self.cache.open(chain, limit, total)
+        mine = self.cache.open(chain, limit, total, 0)
         theirs = self.twin.open(tokens, limit, total)
         assert (mine is None) == (theirs is None)
         if mine is not None and theirs is not None:
@@ -51,7 +51,7 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
     @rule(which=st.integers(0, 99))
     def store(self, which: int) -> None:
         tokens, chain, mine, theirs = self.running[which % len(self.running)]
-        self.cache.store(mine, chain)
+        self.cache.store(mine, chain, 0)
         self.twin.store(theirs, tokens)
 
     @precondition(lambda self: self.running)
@@ -113,12 +113,12 @@ def test_a_chain_does_not_depend_on_how_it_grew(tokens: list[int], cut: int) -> 
 def test_eviction_names_parents_before_children() -> None:
     cache = BlockCache(PAGE, 4)
     chain = chain_of([1, 2, 3, 4, 5, 6])
-    holding = cache.open(chain, 2, 3)
+    holding = cache.open(chain, 2, 3, 0)
     assert holding is not None
-    cache.store(holding, chain)
+    cache.store(holding, chain, 0)
     cache.close(holding)
     cache.take_events()
-    assert cache.open(chain_of([7, 8, 9, 10, 11, 12, 13, 14]), 3, 4) is not None
+    assert cache.open(chain_of([7, 8, 9, 10, 11, 12, 13, 14]), 3, 4, 0) is not None
     removed = [event.hashes[0] for event in cache.take_events() if isinstance(event, BlockRemoved)]
     assert [chain.hashes.index(name) for name in removed if isinstance(name, int)] == [0, 1, 2]
 
@@ -127,11 +127,11 @@ def test_repeated_use_does_not_grow_the_book_of_leaves() -> None:
     cache = BlockCache(PAGE, 8)
     chain = chain_of([1, 2, 3, 4])
     for _ in range(500):
-        holding = cache.open(chain, 1, 2)
+        holding = cache.open(chain, 1, 2, 0)
         assert holding is not None
-        cache.store(holding, chain)
+        cache.store(holding, chain, 0)
         cache.close(holding)
-    assert len(cache._leaves) <= 2 * cache.resident_blocks + 64
+    assert len(cache._vram_victims) <= 2 * cache.resident_blocks + 64
 
 
 def test_least_recently_used_leaves_go_first() -> None:
@@ -139,12 +139,12 @@ def test_least_recently_used_leaves_go_first() -> None:
     order = [[1, 1], [2, 2], [3, 3]]
     chains = [chain_of([*pair, 0]) for pair in order]
     for chain in [*chains, chains[0]]:
-        holding = cache.open(chain, 1, 1)
+        holding = cache.open(chain, 1, 1, 0)
         assert holding is not None
-        cache.store(holding, chain)
+        cache.store(holding, chain, 0)
         cache.close(holding)
     cache.take_events()
-    assert cache.open(chain_of([4, 4, 5, 5]), 1, 2) is not None
+    assert cache.open(chain_of([4, 4, 5, 5]), 1, 2, 0) is not None
     removed = [event.hashes[0] for event in cache.take_events() if isinstance(event, BlockRemoved)]
     assert set(removed) == {chains[1].hashes[0], chains[2].hashes[0]}
     assert all(a != b for a, b in pairwise(removed))
