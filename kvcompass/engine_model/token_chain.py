@@ -5,21 +5,26 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+_SALT_TAG = b"sglang-cache-salt-v1\0"
+
 
 class TokenChain:
     """A growing token sequence, cut into pages, with the hash of every full page.
 
     The hashes are SGLang's: SHA-256 over the previous page's digest and this page's tokens as little-endian
-    int32, of which the first 8 bytes are the signed 64-bit name. About 1 us a page.
+    int32, of which the first 8 bytes are the signed 64-bit name. A scope (a cache salt) is hashed into the
+    digest before the first page. About 1 us a page.
     """
 
-    __slots__ = ("_digest", "_page_size", "_tokens", "hashes")
+    __slots__ = ("_digest", "_page_size", "_tokens", "hashes", "scope")
 
-    def __init__(self, tokens: NDArray[np.int32], page_size: int) -> None:
+    def __init__(self, tokens: NDArray[np.int32], page_size: int, scope: str = "") -> None:
         assert page_size > 0
         self._page_size = page_size
         self._tokens = tokens[:0]
-        self._digest = b""
+        self._digest = hashlib.sha256(_SALT_TAG + scope.encode()).digest() if scope else b""
+        self.scope = scope
+        """What separates these blocks from equal tokens; empty for none."""
         self.hashes: list[int] = []
         """Names of the full pages, from the first token on."""
         self.extend(tokens)

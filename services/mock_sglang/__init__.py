@@ -1,1 +1,1 @@
-"""An engine double: SGLang 0.5.10 seen from outside, with time and memory from the engine model."""
+"""An engine double: SGLang seen from outside, with time and memory from the engine model."""

@@ -29,6 +29,13 @@ FLAGS: dict[str, type] = {
     "health-delay-s": float,
     "event-endpoint": str,
     "replay-endpoint": str,
+    "event-profile": str,
+    "load-publish-endpoint": str,
+    "dp-size": int,
+    "role": str,
+    "bootstrap-port": int,
+    "host-cache-tokens": int,
+    "radix-eviction-policy": str,
     "log-level": str,
 }
 
@@ -39,6 +46,7 @@ def main() -> None:
     parser.add_argument("--settings", type=Path, help="TOML file; flags override its fields")
     for flag, kind in FLAGS.items():
         parser.add_argument(f"--{flag}", type=kind, default=None)
+    parser.add_argument("--fault-switches", action="store_true", default=None)
     arguments = vars(parser.parse_args())
     file: Path | None = arguments.pop("settings")
     given = {name: value for name, value in arguments.items() if value is not None}

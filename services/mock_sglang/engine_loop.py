@@ -1,26 +1,27 @@
 """Runs the engine model in real time: one timer, re-armed at absolute deadlines."""
 
 import asyncio
-import time
+from collections.abc import Callable
 
 from kvcompass.engine_events import EngineEvent
-from kvcompass.engine_model import Engine, EngineRequest, Rejection
-from kvcompass.engine_model.engine import ModelLoad
-from services.mock_sglang.kv_events import encode_batch
-from services.mock_sglang.publisher import EventPublisher
+from kvcompass.engine_model import Engine, EngineRequest, EvictionPolicy, ModelLoad, Rejection
+from services.mock_sglang.errors import EngineError, aborted
 
 
 class Flight:
     """A request under way, as its response sees it. Progress coalesces when the reader is slow."""
 
-    __slots__ = ("_changed", "aborted", "cached_tokens", "finished", "generated")
+    __slots__ = ("_changed", "aborted", "cached_tokens", "finished", "generated", "host_tokens")
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
         self.generated = 0
         self.cached_tokens = 0
+        self.host_tokens = 0
+        """Of the cached tokens, those that were loaded back from the host tier."""
         self.finished = False
-        self.aborted = False
+        self.aborted: EngineError | None = None
+        """Why it ended before its end."""
 
     async def progress(self) -> int:
         """Waits for news; returns how many answer tokens exist now."""
@@ -37,14 +38,21 @@ class EngineLoop:
     """Owns the engine. Deadlines are computed from the start of the clock, so they do not drift."""
 
     def __init__(
-        self, engine: Engine, publisher: EventPublisher | None, time_scale: float, stream_interval: int
+        self,
+        engine: Engine,
+        publish: Callable[[list[list[EngineEvent]]], None],
+        time_scale: float,
+        stream_interval: int,
     ) -> None:
+        """`publish` is given batches of events, each to be published as one."""
         self._engine = engine
-        self._publisher = publisher
+        self._publish = publish
         self._seconds_per_us = time_scale / 1e6
         self._interval = stream_interval
         self._loop = asyncio.get_running_loop()
         self._origin = self._loop.time()
+        self._stopped_at: float | None = None
+        """Set while model time stands still."""
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
         self._flights: dict[str, Flight] = {}
@@ -61,7 +69,7 @@ class EngineLoop:
         self._settle()
         return flight
 
-    def abort(self, request_id: str) -> None:
+    def abort(self, request_id: str, reason: EngineError | None = None) -> None:
         """End a request and free what it holds; its reader is told. Unknown ids are ignored."""
         now_us = self._now_us()
         self._engine.advance(now_us)
@@ -70,14 +78,14 @@ class EngineLoop:
         if flight is None:
             return
         self._engine.abort(request_id, now_us)
-        flight.aborted = True
+        flight.aborted = reason or aborted()
         flight.wake()
         self._settle()
 
-    def abort_all(self) -> None:
+    def abort_all(self, reason: EngineError | None = None) -> None:
         """End every request."""
         for request_id in list(self._flights):
-            self.abort(request_id)
+            self.abort(request_id, reason)
 
     def flush(self) -> bool:
         """Empty the cache; False while anything runs or waits."""
@@ -91,6 +99,32 @@ class EngineLoop:
         self._settle()
         return load
 
+    def replace(self, engine: Engine) -> None:
+        """Go on with another engine, whose model time begins now. Requests under way must have ended."""
+        assert not self._flights
+        self._engine = engine
+        self._origin = self._loop.time() if self._stopped_at is None else self._stopped_at
+        self._settle()
+
+    def stand_still(self, still: bool) -> None:
+        """Stop model time, or let it go on from where it stopped."""
+        if still and self._stopped_at is None:
+            self._stopped_at = self._loop.time()
+        elif not still and self._stopped_at is not None:
+            self._origin += self._loop.time() - self._stopped_at
+            self._stopped_at = None
+        self._rearm()
+
+    def set_slowdown(self, factor: float) -> None:
+        """What starts from now on takes so many times as long."""
+        self._engine.set_slowdown(factor, self._now_us())
+        self._settle()
+
+    def set_eviction(self, policy: EvictionPolicy) -> None:
+        """Evict by another policy from now on."""
+        self._engine.set_eviction(policy, self._now_us())
+        self._settle()
+
     def close(self) -> None:
         """Stop the clock."""
         self.abort_all()
@@ -98,7 +132,8 @@ class EngineLoop:
             self._timer.cancel()
 
     def _now_us(self) -> int:
-        return int((self._loop.time() - self._origin) / self._seconds_per_us)
+        now = self._loop.time() if self._stopped_at is None else self._stopped_at
+        return int((now - self._origin) / self._seconds_per_us)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -106,18 +141,13 @@ class EngineLoop:
         self._engine.advance(self._now_us())
         self._settle()
 
-    def _publish(self, batches: list[list[EngineEvent]]) -> None:
-        if self._publisher is None:
-            return
-        for batch in batches:
-            self._publisher.publish(encode_batch(batch, time.time()))
-
     def _settle(self) -> None:
         """Pass on what happened and arm the timer for what comes next."""
         for step in self._engine.take_progress():
             flight = self._flights[step.request_id]
             flight.generated = step.generated
             flight.cached_tokens = step.cached_tokens
+            flight.host_tokens = step.cached_host_tokens
             flight.finished = step.finished
             if step.finished:
                 del self._flights[step.request_id]
@@ -126,14 +156,15 @@ class EngineLoop:
         if batches := self._engine.take_batches():
             # After the readers just woken: encoding 1,000 events takes milliseconds of a first token's time.
             self._loop.call_soon(self._publish, batches)
-        due = self._engine.next_deadline_us()
-        if due == self._armed_for:
-            return
+        if self._engine.next_deadline_us() != self._armed_for:
+            self._rearm()
+
+    def _rearm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._armed_for = due
-        if due is not None:
+        self._armed_for = None if self._stopped_at is not None else self._engine.next_deadline_us()
+        if self._armed_for is not None:
             # One microsecond late at most, so that rounding never wakes the loop before the deadline.
-            at = self._origin + (due + 1) * self._seconds_per_us
+            at = self._origin + (self._armed_for + 1) * self._seconds_per_us
             self._timer = self._loop.call_at(at, self._on_timer)

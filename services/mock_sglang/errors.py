@@ -34,6 +34,16 @@ def unknown_model(model: str) -> EngineError:
     return EngineError(404, {"error": error})
 
 
+def aborted() -> EngineError:
+    """400 for a request that was ended by its client or an operator."""
+    return EngineError(400, flat_error(400, "Generation aborted.", "BadRequest"))
+
+
+def failed(message: str) -> EngineError:
+    """500 for what is the engine's own fault."""
+    return EngineError(500, flat_error(500, message, "InternalServerError"))
+
+
 def busy(message: str) -> EngineError:
     """503 with Retry-After."""
     body = flat_error(503, message, "SERVICE_UNAVAILABLE")

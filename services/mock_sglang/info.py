@@ -1,15 +1,40 @@
-"""What the double tells of itself: /server_info, /v1/loads, /v1/models, /metrics."""
+"""What the double tells of itself: /server_info, /v1/models, /metrics."""
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any
 
 import orjson
 
-from kvcompass.engine_model.engine import ModelLoad
+from services.mock_sglang.endpoints import port_of
+from services.mock_sglang.faults import FaultSwitches
+from services.mock_sglang.load_report import LoadReport, RankLoad
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.ranks import Ranks
 from services.mock_sglang.settings import MockSettings
 
-VERSION = "0.5.10"
+FAULTS_TOTAL = "kvcompass_mock_sglang_faults_total"
+
+_MODEL_SUMS = (
+    "prefill_busy_us",
+    "decode_busy_us",
+    "prompt_tokens",
+    "cached_tokens",
+    "cached_host_tokens",
+    "generated_tokens",
+)
+
+_SERIES: tuple[tuple[str, str, Callable[[RankLoad], float]], ...] = (
+    ("num_running_reqs", "gauge", lambda load: load.model.running),
+    ("num_queue_reqs", "gauge", lambda load: load.model.waiting),
+    ("num_used_tokens", "gauge", lambda load: load.model.used_tokens),
+    ("token_usage", "gauge", lambda load: load.usage),
+    ("cache_hit_rate", "gauge", lambda load: load.hit_rate),
+    ("gen_throughput", "gauge", lambda load: load.throughput),
+    ("prompt_tokens_total", "counter", lambda load: load.model.prompt_tokens),
+    ("cached_tokens_total", "counter", lambda load: load.model.cached_tokens),
+    ("generation_tokens_total", "counter", lambda load: load.model.generated_tokens),
+)
 
 
 def models(settings: MockSettings, started: int) -> dict[str, Any]:
@@ -30,113 +55,94 @@ def model_card(settings: MockSettings, started: int) -> dict[str, Any]:
     }
 
 
-def server_info(settings: MockSettings, load: ModelLoad) -> dict[str, Any]:
+def server_info(settings: MockSettings, ranks: Ranks) -> dict[str, Any]:
     """/server_info: the arguments a reader looks for, and under `kvcompass_mock` what only a double knows.
 
-    Busy times are model time in us: their difference over a window, divided by the window's model time, is
-    the load factor.
+    Busy times are model time in us, summed over the ranks: their difference over a window, divided by the
+    window's model time, is the load factor.
     """
-    events = {
-        "publisher": "zmq" if settings.event_endpoint else "null",
-        "endpoint": settings.event_endpoint,
-        "replay_endpoint": settings.replay_endpoint or None,
-        "topic": settings.event_topic,
-        "buffer_steps": settings.event_ring_batches,
-    }
-    return {
-        "version": VERSION,
+    profile = PROFILES[settings.event_profile]
+    report = ranks.report()
+    first = report.ranks[0]
+    body = {
+        "version": profile.version,
         "model_path": settings.model,
         "served_model_name": settings.model,
         "tokenizer_path": settings.tokenizer,
         "context_length": settings.context_length,
         "page_size": settings.page_size,
-        "max_total_num_tokens": load.capacity_tokens,
+        "max_total_num_tokens": first.model.capacity_tokens,
         "max_running_requests": settings.max_running_requests,
         "max_queued_requests": settings.max_queued_requests,
         "stream_interval": settings.stream_interval,
-        "enable_cache_report": True,
-        "disable_radix_cache": False,
+        "enable_cache_report": settings.enable_cache_report,
+        "enable_hierarchical_cache": settings.host_cache_tokens > 0,
+        "disable_radix_cache": settings.role == "decode",
+        "disaggregation_mode": "null" if settings.role == "both" else settings.role,
+        "disaggregation_bootstrap_port": settings.bootstrap_port,
         "schedule_policy": "fcfs",
-        "radix_eviction_policy": "lru",
-        "dp_size": 1,
+        "radix_eviction_policy": settings.radix_eviction_policy,
+        "dp_size": settings.dp_size,
         "tp_size": 1,
-        "kv_events_config": orjson.dumps(events).decode() if settings.event_endpoint else None,
-        "internal_states": [{"last_gen_throughput": _throughput(settings, load)}],
+        "kv_events_config": orjson.dumps(_events(settings)).decode() if settings.event_endpoint else None,
+        "internal_states": [{"last_gen_throughput": load.throughput} for load in report.ranks],
         "kvcompass_mock": {
             "time_scale": settings.time_scale,
-            "prefill_busy_us": load.prefill_busy_us,
-            "decode_busy_us": load.decode_busy_us,
-            "prompt_tokens": load.prompt_tokens,
-            "cached_tokens": load.cached_tokens,
-            "generated_tokens": load.generated_tokens,
+            **{name: sum(getattr(load.model, name) for load in report.ranks) for name in _MODEL_SUMS},
         },
     }
+    if profile.kv_events_info:
+        body["kv_events"] = _kv_events(settings, ranks)
+    return body
 
 
-def loads(settings: MockSettings, load: ModelLoad) -> dict[str, Any]:
-    """/v1/loads of one dp rank, core and queue sections."""
-    usage = load.used_tokens / load.capacity_tokens
-    throughput = _throughput(settings, load)
-    rank = {
-        "dp_rank": 0,
-        "num_running_reqs": load.running,
-        "num_waiting_reqs": load.waiting,
-        "num_used_tokens": load.used_tokens,
-        "max_total_num_tokens": load.capacity_tokens,
-        "token_usage": round(usage, 4),
-        "gen_throughput": throughput,
-        "cache_hit_rate": _hit_rate(load),
-        "utilization": round(max(usage, load.running / settings.max_running_requests), 4),
-        "max_running_requests": settings.max_running_requests,
-        "queues": {"waiting": load.waiting, "grammar": 0, "paused": 0, "retracted": 0},
-        "num_total_reqs": load.running + load.waiting,
-    }
+def _events(settings: MockSettings) -> dict[str, Any]:
+    """`--kv-events-config`."""
     return {
-        "timestamp": datetime.now(UTC).isoformat(),
-        "version": VERSION,
-        "dp_rank_count": 1,
-        "loads": [rank],
-        "aggregate": {
-            "total_running_reqs": load.running,
-            "total_waiting_reqs": load.waiting,
-            "total_reqs": load.running + load.waiting,
-            "avg_token_usage": rank["token_usage"],
-            "avg_throughput": throughput,
-            "avg_utilization": rank["utilization"],
-        },
+        "publisher": "zmq",
+        "endpoint": settings.event_endpoint,
+        "replay_endpoint": settings.replay_endpoint or None,
+        "topic": settings.event_topic,
+        "buffer_steps": settings.event_ring_batches,
     }
 
 
-def metrics(settings: MockSettings, load: ModelLoad) -> bytes:
-    """/metrics under SGLang's names, with its counters in place of histograms."""
-    label = f'{{model_name="{settings.model}"}}'
-    rows = [
-        ("num_running_reqs", "gauge", load.running),
-        ("num_queue_reqs", "gauge", load.waiting),
-        ("num_used_tokens", "gauge", load.used_tokens),
-        ("token_usage", "gauge", load.used_tokens / load.capacity_tokens),
-        ("cache_hit_rate", "gauge", _hit_rate(load)),
-        ("gen_throughput", "gauge", _throughput(settings, load)),
-        ("prompt_tokens_total", "counter", load.prompt_tokens),
-        ("cached_tokens_total", "counter", load.cached_tokens),
-        ("generation_tokens_total", "counter", load.generated_tokens),
-    ]
-    return "".join(
-        f"# TYPE sglang:{name} {kind}\nsglang:{name}{label} {value}\n" for name, kind, value in rows
-    ).encode()
+def _kv_events(settings: MockSettings, ranks: Ranks) -> dict[str, Any] | None:
+    """Where events and load are published: rank r on a base port + r, at the host of the HTTP listener."""
+    first = ranks.all[0]
+    if first.publisher is None or (port := port_of(first.publisher.endpoint)) is None:
+        return None
+    described = {
+        "publisher": "zmq",
+        "endpoint_host": settings.event_endpoint.removeprefix("tcp://").rpartition(":")[0],
+        "endpoint_port_base": port,
+        "topic": settings.event_topic,
+        "block_size": settings.page_size,
+        "dp_size": settings.dp_size,
+    }
+    if first.load_publisher is not None:
+        described["load_endpoint_port_base"] = port_of(first.load_publisher.endpoint)
+        described["load_topic"] = "load"
+    if (replay := port_of(first.publisher.replay_endpoint)) is not None:
+        described["replay_endpoint_port_base"] = replay
+    return described
+
+
+def metrics(settings: MockSettings, report: LoadReport, faults: FaultSwitches) -> bytes:
+    """/metrics under SGLang's names, with its counters in place of histograms; faults where they are on."""
+    text = ""
+    for name, kind, value in _SERIES:
+        text += f"# TYPE sglang:{name} {kind}\n"
+        for load in report.ranks:
+            rank = f',dp_rank="{load.dp_rank}"' if settings.dp_size > 1 else ""
+            text += f'sglang:{name}{{model_name="{settings.model}"{rank}}} {value(load)}\n'
+    if settings.fault_switches:
+        text += f"# TYPE {FAULTS_TOTAL} counter\n"
+        for fault, count in sorted(faults.counts.items()):
+            text += f'{FAULTS_TOTAL}{{fault="{fault}"}} {count}\n'
+    return text.encode()
 
 
 def now() -> int:
     """Seconds since 1970."""
     return int(time.time())
-
-
-def _throughput(settings: MockSettings, load: ModelLoad) -> float:
-    """Tokens a second of wall time that the present batch decodes."""
-    if not load.step_us:
-        return 0.0
-    return round(load.decoding * 1e6 / (load.step_us * settings.time_scale), 2)
-
-
-def _hit_rate(load: ModelLoad) -> float:
-    return round(load.cached_tokens / load.prompt_tokens, 4) if load.prompt_tokens else 0.0

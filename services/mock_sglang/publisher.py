@@ -1,29 +1,59 @@
 """Publishes event batches over ZMQ and replays the recent ones on request."""
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 import zmq
 import zmq.asyncio
 
+from services.mock_sglang.profiles.profile import Profile
 from services.runtime.logs import get_logger
 from services.runtime.settings import SettingsError
 
-END_SEQUENCE = b"\xff" * 8
 SEND_HIGH_WATER_MARK = 100_000
 
 
+class Delivery(Enum):
+    """What becomes of a batch. Its number is used up in any case."""
+
+    SENT = "sent"
+    UNSENT = "unsent"
+    """Lost on the way: a replay has it."""
+    FORGOTTEN = "forgotten"
+    """Lost for good."""
+
+
+def always_sent() -> Delivery:
+    """The delivery of an engine without faults."""
+    return Delivery.SENT
+
+
 class EventPublisher:
-    """PUB frames `[topic, seq, payload]`; a ROUTER answers `[.., seq, payload]` and an end marker.
+    """PUB frames `[topic, seq, payload]`; a ROUTER answers as the profile frames it, then an end marker.
 
     `seq` counts batches from 0, 8 bytes big-endian. Both sockets are bound, whatever the endpoint's host
-    (SGLang connects when the host is concrete).
+    (SGLang connects when the host is concrete). `delivery` is asked once a batch.
     """
 
-    def __init__(self, endpoint: str, replay_endpoint: str, topic: str, ring_batches: int) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        endpoint: str,
+        replay_endpoint: str,
+        topic: str,
+        ring_batches: int,
+        delivery: Callable[[], Delivery] = always_sent,
+    ) -> None:
         self._log = get_logger("events")
+        self._profile = profile
         self._topic = topic.encode()
+        self._delivery = delivery
         self._ring: deque[tuple[bytes, bytes]] = deque(maxlen=ring_batches)
+        self._replaying = asyncio.Event()
+        self._replaying.set()
         self.sequence = 0
         """Batches published so far."""
         self._context = zmq.asyncio.Context()
@@ -44,8 +74,27 @@ class EventPublisher:
             return
         sequence = self.sequence.to_bytes(8, "big")
         self.sequence += 1
-        self._ring.append((sequence, payload))
-        self._publish_socket.send_multipart((self._topic, sequence, payload), zmq.NOBLOCK)
+        delivery = self._delivery()
+        if delivery is not Delivery.FORGOTTEN:
+            self._ring.append((sequence, payload))
+        if delivery is Delivery.SENT:
+            self._publish_socket.send_multipart((self._topic, sequence, payload), zmq.NOBLOCK)
+
+    def restart(self) -> None:
+        """Number batches from 0 and forget those that were, as a new process does."""
+        self.sequence = 0
+        self._ring.clear()
+
+    def keep(self, ring_batches: int) -> None:
+        """Keep so many batches for replay, at most as many as at the start; the oldest go."""
+        self._ring = deque(self._ring, maxlen=ring_batches)
+
+    def pause_replay(self, paused: bool) -> None:
+        """Whether replay requests wait."""
+        if paused:
+            self._replaying.clear()
+        else:
+            self._replaying.set()
 
     async def serve_replay(self) -> None:
         """Answer replay requests until cancelled."""
@@ -53,14 +102,16 @@ class EventPublisher:
             return
         while True:
             frames = await self._replay_socket.recv_multipart()
+            await self._replaying.wait()
             if len(frames) != 3 or len(frames[2]) != 8:
                 self._log.warning("malformed replay request", frames=len(frames))
                 continue
             client, _, start = frames
             for sequence, payload in list(self._ring):
                 if sequence >= start:
-                    await self._replay_socket.send_multipart((client, b"", sequence, payload))
-            await self._replay_socket.send_multipart((client, b"", END_SEQUENCE, b""))
+                    reply = self._profile.replayed(self._topic, sequence, payload)
+                    await self._replay_socket.send_multipart((client, *reply))
+            await self._replay_socket.send_multipart((client, *self._profile.replay_end))
 
     def close(self) -> None:
         """Close both sockets, dropping what is unsent."""

@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.mock_sglang.errors import EngineError, bad_request, flat_error
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.profiles.map_events import join_scope
+from services.mock_sglang.settings import DEFAULT_BOOTSTRAP_PORT, MockSettings
 from services.prompt import PromptEncoder, PromptError
 
 T = TypeVar("T")
@@ -20,22 +23,37 @@ class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = False
 
 
-class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
+class EngineFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What all generating routes take."""
+
+    stream: bool | None = False
+    rid: str | None = None
+    routed_dp_rank: int | None = None
+    data_parallel_rank: int | None = None
+    """The older name of `routed_dp_rank`."""
+    bootstrap_host: str | None = None
+    bootstrap_port: int | None = None
+    bootstrap_room: int | None = None
+    cache_salt: str | None = None
+    extra_key: str | None = None
+    lora_path: str | None = None
+
+
+class ChatBody(EngineFields, frozen=True, kw_only=True):
     """/v1/chat/completions."""
 
     model: str
     messages: list[Any]
+    input_ids: list[int] | None = None
     tools: list[Any] | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     ignore_eos: bool = False
     n: int | None = 1
-    stream: bool | None = False
     stream_options: StreamOptions | None = None
-    rid: str | None = None
 
 
-class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
+class CompletionBody(EngineFields, frozen=True, kw_only=True):
     """/v1/completions."""
 
     model: str
@@ -43,9 +61,7 @@ class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = 16
     ignore_eos: bool = False
     n: int | None = 1
-    stream: bool | None = False
     stream_options: StreamOptions | None = None
-    rid: str | None = None
 
 
 class SamplingParams(msgspec.Struct, frozen=True):
@@ -56,14 +72,12 @@ class SamplingParams(msgspec.Struct, frozen=True):
     n: int | None = 1
 
 
-class GenerateBody(msgspec.Struct, frozen=True, kw_only=True):
+class GenerateBody(EngineFields, frozen=True, kw_only=True):
     """/generate, SGLang's native route."""
 
     text: str | None = None
     input_ids: list[int] | None = None
     sampling_params: SamplingParams = SamplingParams()
-    stream: bool | None = False
-    rid: str | None = None
 
 
 class AbortBody(msgspec.Struct, frozen=True):
@@ -71,6 +85,14 @@ class AbortBody(msgspec.Struct, frozen=True):
 
     rid: str = ""
     abort_all: bool = False
+
+
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Where the halves of a prefill-decode pair meet for one request."""
+
+    host: str
+    port: int
+    room: int
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +105,13 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool
     include_usage: bool
     model: str = ""
+    dp_rank: int | None = None
+    """The rank that is asked for."""
+    bootstrap: Bootstrap | None = None
+    scope: str = ""
+    """What separates its cache from that of equal tokens."""
+    workload: str = ""
+    """Kind and turn of the request, which the eviction policy `wa` looks at."""
 
 
 CHAT = msgspec.json.Decoder(ChatBody)
@@ -102,21 +131,27 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 class RequestReader:
     """Turns bodies into generations: tokens, limits, ids."""
 
-    def __init__(self, encoder: PromptEncoder, context_length: int) -> None:
+    def __init__(self, encoder: PromptEncoder, settings: MockSettings) -> None:
         self._encoder = encoder
-        self._context_length = context_length
+        self._context_length = settings.context_length
+        self._profile = PROFILES[settings.event_profile]
+        self._adapters = frozenset(settings.lora_names)
 
     async def chat(self, body: ChatBody) -> Generation:
         """Raises EngineError."""
-        try:
-            text = self._encoder.render_chat(body.messages, body.tools)
-        except PromptError as error:
-            raise bad_request(f"{error.field}: {error}", error.field) from error
-        prompt = await self._encoder.encode_async(text, rendered=True)
+        if body.input_ids is not None and self._profile.chat_input_ids:
+            prompt = self._token_ids(body.input_ids, "input_ids")
+        else:
+            try:
+                text = self._encoder.render_chat(body.messages, body.tools)
+            except PromptError as error:
+                raise bad_request(f"{error.field}: {error}", error.field) from error
+            prompt = await self._encoder.encode_async(text, rendered=True)
         # Zero means "not set" on this route, in SGLang too.
         limit = body.max_completion_tokens or body.max_tokens
         _positive("max_tokens", limit)
-        return self._generation(body, prompt, limit, body.ignore_eos, body.n)
+        workload = f"chat {1 + len(body.messages) // 2}"
+        return self._generation(body, prompt, limit, body.ignore_eos, body.n, workload)
 
     async def completion(self, body: CompletionBody) -> Generation:
         """Raises EngineError."""
@@ -136,7 +171,7 @@ class RequestReader:
         limit = 16 if body.max_tokens is None else body.max_tokens
         if limit <= 0:
             raise bad_request("max_tokens must be positive", "max_tokens")
-        return self._generation(body, tokens, limit, body.ignore_eos, body.n)
+        return self._generation(body, tokens, limit, body.ignore_eos, body.n, "completion")
 
     async def generate(self, body: GenerateBody) -> Generation:
         """Raises EngineError."""
@@ -148,7 +183,7 @@ class RequestReader:
             tokens = self._token_ids(body.input_ids, "input_ids")
         params = body.sampling_params
         _positive("max_new_tokens", params.max_new_tokens)
-        return self._generation(body, tokens, params.max_new_tokens, params.ignore_eos, params.n)
+        return self._generation(body, tokens, params.max_new_tokens, params.ignore_eos, params.n, "generate")
 
     def _token_ids(self, ids: object, field: str) -> NDArray[np.int32]:
         try:
@@ -168,6 +203,7 @@ class RequestReader:
         limit: int | None,
         ignore_eos: bool,
         n: int | None,
+        workload: str,
     ) -> Generation:
         if n not in (None, 1):
             raise bad_request("n: this engine answers once a request; n must be 1", "n")
@@ -184,6 +220,7 @@ class RequestReader:
                 f"You requested a total of {length + limit} tokens: {length} tokens from the input messages "
                 f"and {limit} tokens for the completion."
             )
+        rank = body.data_parallel_rank if body.routed_dp_rank is None else body.routed_dp_rank
         options = None if isinstance(body, GenerateBody) else body.stream_options
         return Generation(
             id=body.rid or uuid.uuid4().hex,
@@ -193,7 +230,25 @@ class RequestReader:
             stream=bool(body.stream),
             include_usage=bool(options and options.include_usage),
             model="" if isinstance(body, GenerateBody) else body.model,
+            dp_rank=rank,
+            bootstrap=_bootstrap(body),
+            scope=self._scope(body),
+            workload=workload,
         )
+
+    def _scope(self, body: EngineFields) -> str:
+        if body.extra_key and not self._profile.extra_key:
+            raise bad_request("extra_key: this engine separates caches by cache_salt", "extra_key")
+        if body.lora_path and body.lora_path not in self._adapters:
+            raise bad_request(f"The LoRA adapter {body.lora_path} is not loaded.", "lora_path")
+        return join_scope((body.cache_salt or "") + (body.extra_key or ""), body.lora_path or "")
+
+
+def _bootstrap(body: EngineFields) -> Bootstrap | None:
+    if body.bootstrap_room is None:
+        return None
+    port = DEFAULT_BOOTSTRAP_PORT if body.bootstrap_port is None else body.bootstrap_port
+    return Bootstrap(body.bootstrap_host or "", port, body.bootstrap_room)
 
 
 def _positive(name: str, value: int | None) -> None:

@@ -1,6 +1,7 @@
-"""Response bodies and stream chunks of the three generating routes, in SGLang 0.5.10's shape."""
+"""Response bodies and stream chunks of the three generating routes, in SGLang's shape."""
 
 import time
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -11,13 +12,34 @@ from services.mock_sglang.requests import Generation
 DONE = b"data: [DONE]\n\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Prompt tokens that were not computed, and how a version tells of them."""
+
+    cached_tokens: int
+    host_tokens: int
+    """Of these, tokens that came from the host tier."""
+    dp_rank: int | None
+    """The rank that served; None where there is one only."""
+    uncached_details: dict[str, int] | None
+    reported: bool
+    """Whether OpenAI routes tell."""
+
+    @property
+    def usage_details(self) -> dict[str, int] | None:
+        """`usage.prompt_tokens_details`."""
+        if not self.reported:
+            return None
+        return {"cached_tokens": self.cached_tokens} if self.cached_tokens else self.uncached_details
+
+
 class ResponseForm(Protocol):
     """How one route writes an answer. A form serves one request and may keep what it has sent."""
 
-    def whole(self, cached_tokens: int) -> dict[str, Any]:
+    def whole(self, reuse: Reuse) -> dict[str, Any]:
         """The body of a response that is not streamed."""
 
-    def chunks(self, generated: int, cached_tokens: int, finished: bool) -> list[bytes]:
+    def chunks(self, generated: int, reuse: Reuse, finished: bool) -> list[bytes]:
         """Server-sent events for the tokens up to `generated` that were not sent yet."""
 
 
@@ -44,13 +66,13 @@ class _Form:
         self.sent = generated
         return text
 
-    def usage(self, generated: int, cached_tokens: int) -> dict[str, Any]:
+    def usage(self, generated: int, reuse: Reuse) -> dict[str, Any]:
         prompt = len(self.generation.prompt)
         return {
             "prompt_tokens": prompt,
             "total_tokens": prompt + generated,
             "completion_tokens": generated,
-            "prompt_tokens_details": {"cached_tokens": cached_tokens} if cached_tokens else None,
+            "prompt_tokens_details": reuse.usage_details,
             "reasoning_tokens": 0,
         }
 
@@ -59,7 +81,7 @@ class _OpenAiForm(_Form):
     kind = ""
     chunk_kind = ""
 
-    def whole(self, cached_tokens: int) -> dict[str, Any]:
+    def whole(self, reuse: Reuse) -> dict[str, Any]:
         choice = {
             "index": 0,
             **self._answer("".join(self.answer.pieces)),
@@ -73,7 +95,7 @@ class _OpenAiForm(_Form):
             "created": int(self.started),
             "model": self.generation.model,
             "choices": [choice],
-            "usage": self.usage(len(self.answer.tokens), cached_tokens),
+            "usage": self.usage(len(self.answer.tokens), reuse),
             "metadata": {"weight_version": "default"},
         }
 
@@ -91,8 +113,8 @@ class _OpenAiForm(_Form):
         }
         return sse(chunk)
 
-    def _usage_chunk(self, generated: int, cached_tokens: int) -> bytes:
-        usage = self.usage(generated, cached_tokens)
+    def _usage_chunk(self, generated: int, reuse: Reuse) -> bytes:
+        usage = self.usage(generated, reuse)
         # The last chunk leaves out what is null, unlike all others.
         return self._chunk([], {name: value for name, value in usage.items() if value is not None})
 
@@ -104,7 +126,7 @@ class ChatForm(_OpenAiForm):
     chunk_kind = "chat.completion.chunk"
     opened = False
 
-    def chunks(self, generated: int, cached_tokens: int, finished: bool) -> list[bytes]:
+    def chunks(self, generated: int, reuse: Reuse, finished: bool) -> list[bytes]:
         """See ResponseForm."""
         chunks = []
         if not self.opened:
@@ -115,7 +137,7 @@ class ChatForm(_OpenAiForm):
         if finished:
             chunks.append(self._delta({"role": None, "content": None}, self.reason, self.matched))
             if self.generation.include_usage:
-                chunks.append(self._usage_chunk(generated, cached_tokens))
+                chunks.append(self._usage_chunk(generated, reuse))
         return chunks
 
     def _answer(self, text: str) -> dict[str, Any]:
@@ -144,7 +166,7 @@ class CompletionForm(_OpenAiForm):
 
     kind = chunk_kind = "text_completion"
 
-    def chunks(self, generated: int, cached_tokens: int, finished: bool) -> list[bytes]:
+    def chunks(self, generated: int, reuse: Reuse, finished: bool) -> list[bytes]:
         """See ResponseForm."""
         choice = {
             "index": 0,
@@ -155,7 +177,7 @@ class CompletionForm(_OpenAiForm):
         }
         chunks = [self._chunk([choice])]
         if finished and self.generation.include_usage:
-            chunks.append(self._usage_chunk(generated, cached_tokens))
+            chunks.append(self._usage_chunk(generated, reuse))
         return chunks
 
     def _answer(self, text: str) -> dict[str, Any]:
@@ -165,15 +187,15 @@ class CompletionForm(_OpenAiForm):
 class GenerateForm(_Form):
     """/generate: every chunk carries the whole text so far."""
 
-    def whole(self, cached_tokens: int) -> dict[str, Any]:
+    def whole(self, reuse: Reuse) -> dict[str, Any]:
         """See ResponseForm."""
-        return self._body(len(self.answer.tokens), cached_tokens, finished=True)
+        return self._body(len(self.answer.tokens), reuse, finished=True)
 
-    def chunks(self, generated: int, cached_tokens: int, finished: bool) -> list[bytes]:
+    def chunks(self, generated: int, reuse: Reuse, finished: bool) -> list[bytes]:
         """See ResponseForm."""
-        return [sse(self._body(generated, cached_tokens, finished))]
+        return [sse(self._body(generated, reuse, finished))]
 
-    def _body(self, generated: int, cached_tokens: int, finished: bool) -> dict[str, Any]:
+    def _body(self, generated: int, reuse: Reuse, finished: bool) -> dict[str, Any]:
         reason: dict[str, Any] | None = None
         if finished and self.answer.stopped:
             reason = {"type": "stop", "matched": self.matched}
@@ -190,9 +212,12 @@ class GenerateForm(_Form):
                 "total_retractions": 0,
                 "reasoning_tokens": 0,
                 "completion_tokens": generated,
-                "cached_tokens": cached_tokens,
-                "cached_tokens_details": {"device": cached_tokens, "host": 0},
-                "dp_rank": None,
+                "cached_tokens": reuse.cached_tokens,
+                "cached_tokens_details": {
+                    "device": reuse.cached_tokens - reuse.host_tokens,
+                    "host": reuse.host_tokens,
+                },
+                "dp_rank": reuse.dp_rank,
                 "e2e_latency": round(time.time() - self.started, 3),
             },
         }

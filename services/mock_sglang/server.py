@@ -1,39 +1,39 @@
 """One engine double, assembled: started, listening, stopped."""
 
-import asyncio
-from contextlib import suppress
+import os
+from collections.abc import Callable
 
-from kvcompass.engine_model import Engine
 from services.mock_sglang.app import MockApp
-from services.mock_sglang.engine_loop import EngineLoop
-from services.mock_sglang.publisher import EventPublisher
+from services.mock_sglang.faults import Faults, FaultSwitches
+from services.mock_sglang.generating import Generating
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.ranks import Ranks
+from services.mock_sglang.roles import PrefillRole, role_of
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 from services.runtime.http_server import HttpServer
+from services.runtime.settings import SettingsError
 
 
 class MockServer:
     """Lives inside a running event loop. Several may share a process (tests do)."""
 
-    def __init__(self, settings: MockSettings, encoder: PromptEncoder) -> None:
-        self._settings = settings
-        self._publisher: EventPublisher | None = None
-        if settings.event_endpoint:
-            self._publisher = EventPublisher(
-                settings.event_endpoint,
-                settings.replay_endpoint,
-                settings.event_topic,
-                settings.event_ring_batches,
-            )
-        self._engine = EngineLoop(
-            Engine(settings.engine_config()),
-            self._publisher,
-            settings.time_scale,
-            settings.stream_interval,
-        )
-        self._app = MockApp(settings, encoder, self._engine)
+    def __init__(
+        self,
+        settings: MockSettings,
+        encoder: PromptEncoder,
+        exit_now: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`exit_now` is what the fault `crash_after_ms` calls. Errors: SettingsError."""
+        if settings.load_publish_endpoint and not PROFILES[settings.event_profile].load_publisher:
+            message = f"load_publish_endpoint: SGLang {settings.event_profile} publishes no load"
+            raise SettingsError(message, field="load_publish_endpoint")
+        self._faults = FaultSwitches(exit_now)
+        self.ranks = Ranks(settings, self._faults)
+        self._role = role_of(settings)
+        generating = Generating(settings, encoder, self.ranks, self._role, self._faults)
+        self._app = MockApp(settings, self.ranks, generating, self._faults)
         self._http = HttpServer(self._app, settings.address)
-        self._replay: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -41,29 +41,33 @@ class MockServer:
         return self._http.port
 
     @property
+    def bootstrap_port(self) -> int | None:
+        """Where decode engines ask, after `start`; None unless this is a prefill engine."""
+        return self._role.port if isinstance(self._role, PrefillRole) else None
+
+    @property
     def event_endpoint(self) -> str:
-        """Where events are published; empty when they are not."""
-        return self._publisher.endpoint if self._publisher else ""
+        """Where the first rank's events are published; empty when they are not."""
+        publisher = self.ranks.all[0].publisher
+        return publisher.endpoint if publisher else ""
 
     @property
     def replay_endpoint(self) -> str:
-        """Where past batches are replayed; empty when they are not."""
-        return self._publisher.replay_endpoint if self._publisher else ""
+        """Where the first rank's past batches are replayed; empty when they are not."""
+        publisher = self.ranks.all[0].publisher
+        return publisher.replay_endpoint if publisher else ""
 
     async def start(self) -> None:
         """Returns once requests are accepted. Errors: SettingsError."""
-        if self._publisher is not None:
-            self._replay = asyncio.create_task(self._publisher.serve_replay(), name="replay")
+        self.ranks.start()
+        await self._role.start()
         await self._http.start()
 
     async def stop(self, drain_s: float = 5.0) -> None:
-        """Let running requests end for `drain_s`, then abort them."""
+        """Let running requests end for `drain_s`, then abort them. A hang ends first, a crash is off."""
         self._app.stopping = True
+        self._faults.clear()
+        self.ranks.apply(Faults())
         await self._http.stop(drain_s)
-        self._engine.close()
-        if self._replay is not None:
-            self._replay.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._replay
-        if self._publisher is not None:
-            self._publisher.close()
+        await self._role.stop()
+        await self.ranks.close()

@@ -1,11 +1,18 @@
 """Settings of one engine double; names follow SGLang's server arguments where it has them."""
 
+from typing import Literal
+
 import msgspec
 
-from kvcompass.engine_model import EngineConfig, EngineTiming
+from kvcompass.engine_model import EngineConfig, EngineTiming, EvictionPolicy
+from services.mock_sglang.profiles import PROFILES, ProfileName
 from services.prompt.encoder import BUILTIN_CHAT_TEMPLATE, BUILTIN_TOKENIZER
 from services.runtime.logs import LogLevel
 from services.runtime.settings import SettingsError
+
+DEFAULT_BOOTSTRAP_PORT = 8998
+EvictionName = Literal["lru", "lfu", "fifo", "wa"]
+RoleName = Literal["both", "prefill", "decode"]
 
 
 class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -15,6 +22,7 @@ class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill_ms_per_token_squared: float = 1.38e-6
     decode_ms: float = 11.0
     decode_ms_per_context_token: float = 6.6e-5
+    reload_ms_per_token: float = 0.00524
 
 
 class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,6 +40,10 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Tokens a KV block: the plan's block size. (SGLang's own default is 1: an event for every token.)"""
     cache_tokens: int = 244_140
     """KV capacity in tokens: 32 GB at 131,072 bytes a token."""
+    host_cache_tokens: int = 0
+    """Tokens that the host tier (HiCache) holds; 0 has none."""
+    radix_eviction_policy: EvictionName = "lru"
+    """Which block goes first; `wa` (workload-aware) is the paper's rival and not in SGLang."""
     max_running_requests: int = 64
     """Sequences that decode at once; the calibration covers 1 to 64."""
     max_queued_requests: int = 256
@@ -49,6 +61,26 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     event_topic: str = "kv-events"
     event_ring_batches: int = 10_000
     """Batches kept for replay, as in SGLang."""
+    event_profile: ProfileName = "0.5.10"
+    """The version of SGLang that is played: its events, its load routes, its /server_info."""
+    load_publish_endpoint: str = ""
+    """ZMQ endpoint that the load is published on (0.5.23); empty publishes none."""
+    dp_size: int = 1
+    """Data-parallel ranks. Each has an engine and a cache of its own, as large as the settings say, and
+    publishes on the event, replay and load port + its number."""
+    role: RoleName = "both"
+    """`prefill` and `decode` are the halves of a pair: both get each request, with one `bootstrap_room`."""
+    bootstrap_port: int = DEFAULT_BOOTSTRAP_PORT
+    """Where a prefill engine tells that a room's cache is ready, on the host of `address`; 0 picks a free
+    port."""
+    transfer_timeout_s: float = 60.0
+    """How long a decode engine waits for that, in wall time."""
+    enable_cache_report: bool = True
+    """Whether OpenAI routes tell `cached_tokens`. (SGLang's own default is not to.)"""
+    lora_names: tuple[str, ...] = ()
+    """Adapters that requests may name as `lora_path`; they only separate caches here."""
+    fault_switches: bool = False
+    """Whether PUT /kvcompass_mock/faults is served. Never where strangers reach the listener."""
     log_level: LogLevel = "info"
     timing: TimingSettings = TimingSettings()
 
@@ -61,11 +93,17 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             "stream_interval",
             "time_scale",
             "event_ring_batches",
+            "dp_size",
+            "transfer_timeout_s",
         ):
             if getattr(self, field) <= 0:
                 raise SettingsError(f"{field}: must be positive", field=field)
         if self.cache_tokens < self.page_size:
             raise SettingsError("cache_tokens: must hold at least one page", field="cache_tokens")
+        if 0 < self.host_cache_tokens < self.page_size or self.host_cache_tokens < 0:
+            raise SettingsError(
+                "host_cache_tokens: must be 0 or hold at least one page", field="host_cache_tokens"
+            )
 
     def engine_config(self) -> EngineConfig:
         """The part that the engine model knows."""
@@ -79,5 +117,9 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 self.timing.prefill_ms_per_token_squared,
                 self.timing.decode_ms,
                 self.timing.decode_ms_per_context_token,
+                self.timing.reload_ms_per_token,
             ),
+            host_cache_tokens=self.host_cache_tokens,
+            eviction=EvictionPolicy(self.radix_eviction_policy),
+            tier_events=PROFILES[self.event_profile].tier_events,
         )

@@ -31,7 +31,8 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Welcome,
 )
-from services.mock_sglang.kv_events import encode_batch
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.profiles.array_events import encode_batch
 from services.mock_sglang.publisher import EventPublisher
 from services.runtime.grpc_transport import serve_grpc
 from services.runtime.http_server import HttpServer
@@ -78,7 +79,9 @@ class ScriptedEngine:
 
     async def start(self) -> None:
         """Start a new process at the addresses of the one before; its cache is empty, which batch 0 says."""
-        self._publisher = EventPublisher(self._events, self._replay_at, "kv-events", self._ring)
+        self._publisher = EventPublisher(
+            PROFILES["0.5.10"], self._events, self._replay_at, "kv-events", self._ring
+        )
         self._events, self._replay_at = self._publisher.endpoint, self._publisher.replay_endpoint
         self._replay = asyncio.create_task(self._publisher.serve_replay())
         self.publish(AllBlocksCleared())
@@ -107,12 +110,12 @@ class ScriptedEngine:
 
     def publish(self, *events: EngineEvent) -> None:
         assert self._publisher is not None
-        self._publisher.publish(encode_batch(events, float(self._publisher.sequence)))
+        self._publisher.publish(encode_batch(events, float(self._publisher.sequence), 0))
 
     def skip(self, *events: EngineEvent) -> None:
         """A batch that the live stream drops: only the replay has it."""
         assert self._publisher is not None
-        payload = encode_batch(events, float(self._publisher.sequence))
+        payload = encode_batch(events, float(self._publisher.sequence), 0)
         self._publisher._ring.append((self._publisher.sequence.to_bytes(8, "big"), payload))
         self._publisher.sequence += 1
 

@@ -1,7 +1,7 @@
 """The double's cache events: the bytes of a real SGLang 0.5.10, its sequence numbers and its replay."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,8 +15,9 @@ import zmq.asyncio
 from kvcompass.engine_events import BlockRemoved, EngineEvent
 from kvcompass.engine_model.block_cache import BlockCache
 from kvcompass.engine_model.token_chain import TokenChain
-from services.mock_sglang.kv_events import encode_batch
-from services.mock_sglang.publisher import END_SEQUENCE, EventPublisher
+from services.mock_sglang.profiles import PROFILES, ProfileName
+from services.mock_sglang.profiles.array_events import encode_batch
+from services.mock_sglang.publisher import Delivery, EventPublisher, always_sent
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
@@ -40,26 +41,30 @@ def test_the_same_tokens_give_the_bytes_of_a_real_engine() -> None:
     cache = BlockCache(page_size=4, capacity_blocks=10)
     batches: list[Sequence[EngineEvent]] = [cache.take_events()]
     chain = TokenChain(np.arange(10, 18, dtype=np.int32), 4)
-    holding = cache.open(chain, 1, 4)
+    holding = cache.open(chain, 1, 4, 0)
     assert holding is not None
-    cache.store(holding, chain)
+    cache.store(holding, chain, 0)
     batches.append(cache.take_events())
     chain.extend(np.array([18, 19, 156, 252], dtype=np.int32))
-    cache.store(holding, chain)
+    cache.store(holding, chain, 0)
     batches.append(cache.take_events())
     for events, golden in zip(batches, GOLDEN, strict=True):
         timestamp = msgspec.msgpack.decode(bytes.fromhex(golden))[0]
-        assert encode_batch(events, timestamp).hex() == golden
+        assert encode_batch(events, timestamp, 0).hex() == golden
 
 
 def test_a_removal_names_its_hash_and_medium() -> None:
-    payload = encode_batch([BlockRemoved(hashes=(-5,), medium="GPU")], 1.5)
-    assert msgspec.msgpack.decode(payload) == [1.5, [["BlockRemoved", [-5], "GPU"]], 0]
+    payload = encode_batch([BlockRemoved(hashes=(-5,), medium="GPU")], 1.5, 3)
+    assert msgspec.msgpack.decode(payload) == [1.5, [["BlockRemoved", [-5], "GPU"]], 3]
 
 
 @asynccontextmanager
-async def publisher(ring_batches: int = 10) -> AsyncIterator[EventPublisher]:
-    made = EventPublisher(ANY_PORT, ANY_PORT, "kv-events", ring_batches)
+async def publisher(
+    ring_batches: int = 10,
+    version: ProfileName = "0.5.10",
+    delivery: Callable[[], Delivery] = always_sent,
+) -> AsyncIterator[EventPublisher]:
+    made = EventPublisher(PROFILES[version], ANY_PORT, ANY_PORT, "kv-events", ring_batches, delivery)
     serving = asyncio.create_task(made.serve_replay())
     yield made
     serving.cancel()
@@ -84,14 +89,15 @@ async def replayed(dealer: Any, start: int) -> list[tuple[int, bytes]]:
     async with asyncio.timeout(10):
         while True:
             *_, sequence, payload = await dealer.recv_multipart()
-            if sequence == END_SEQUENCE:
+            if sequence == b"\xff" * 8:
                 assert payload == b""
                 return batches
             batches.append((int.from_bytes(sequence, "big"), payload))
 
 
-async def test_replay_starts_where_asked_and_ends_with_its_marker() -> None:
-    async with publisher() as source, socket(zmq.DEALER, source.replay_endpoint) as dealer:
+@pytest.mark.parametrize("version", list(PROFILES))
+async def test_replay_starts_where_asked_and_ends_with_its_marker(version: ProfileName) -> None:
+    async with publisher(version=version) as source, socket(zmq.DEALER, source.replay_endpoint) as dealer:
         assert await replayed(dealer, 0) == []
         for i in range(4):
             source.publish(b"%d" % i)
@@ -107,6 +113,28 @@ async def test_the_ring_forgets_the_oldest() -> None:
         assert [sequence for sequence, _ in await replayed(dealer, 0)] == [3, 4]
 
 
+async def test_a_lost_batch_has_a_number_and_a_replay_has_it_unless_it_is_forgotten() -> None:
+    fates = [Delivery.SENT, Delivery.UNSENT, Delivery.FORGOTTEN, Delivery.SENT]
+    async with (
+        publisher(delivery=iter(fates).__next__) as source,
+        socket(zmq.DEALER, source.replay_endpoint) as dealer,
+    ):
+        for i in range(4):
+            source.publish(b"%d" % i)
+        assert await replayed(dealer, 0) == [(0, b"0"), (1, b"1"), (3, b"3")]
+
+
+async def test_a_ring_shrinks_and_a_restart_empties_it() -> None:
+    async with publisher() as source, socket(zmq.DEALER, source.replay_endpoint) as dealer:
+        for i in range(5):
+            source.publish(b"%d" % i)
+        source.keep(2)
+        assert [sequence for sequence, _ in await replayed(dealer, 0)] == [3, 4]
+        source.restart()
+        source.publish(b"new")
+        assert await replayed(dealer, 0) == [(0, b"new")]
+
+
 async def test_a_malformed_replay_request_harms_nobody() -> None:
     async with publisher() as source, socket(zmq.DEALER, source.replay_endpoint) as dealer:
         source.publish(b"x")
@@ -118,7 +146,7 @@ async def test_a_malformed_replay_request_harms_nobody() -> None:
 async def test_a_taken_endpoint_is_named() -> None:
     async with publisher() as source:
         with pytest.raises(SettingsError, match="cannot listen") as caught:
-            EventPublisher(source.endpoint, "", "kv-events", 1)
+            EventPublisher(PROFILES["0.5.10"], source.endpoint, "", "kv-events", 1)
     assert caught.value.field == "event_endpoint"
 
 

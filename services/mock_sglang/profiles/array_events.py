@@ -1,4 +1,4 @@
-"""Cache events on the wire, byte for byte as SGLang 0.5.10 sends them (array form)."""
+"""Cache events in array form, byte for byte as SGLang up to 0.5.18 sends them."""
 
 from collections.abc import Sequence
 
@@ -43,9 +43,9 @@ class EventBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-def encode_batch(events: Sequence[core.EngineEvent], timestamp_s: float) -> bytes:
-    """One payload. About 1 us an event."""
-    return _ENCODER.encode(EventBatch(timestamp_s, [_wire(event) for event in events], 0))
+def encode_batch(events: Sequence[core.EngineEvent], timestamp_s: float, dp_rank: int) -> bytes:
+    """One payload, which says nothing of salts and adapters. About 1 us an event."""
+    return _ENCODER.encode(EventBatch(timestamp_s, [_wire(event) for event in events], dp_rank))
 
 
 def _wire(event: core.EngineEvent) -> WireEvent:

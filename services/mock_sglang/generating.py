@@ -1,0 +1,170 @@
+"""The generating routes: a body in, an answer out, whole or streamed; who leaves frees all that it held."""
+
+import asyncio
+
+from kvcompass.engine_model import EngineRequest, Rejection
+from services.mock_sglang.answers import AnswerBook
+from services.mock_sglang.asgi import Message, Receive, Send, read_body, send_json, until_disconnect
+from services.mock_sglang.engine_loop import Flight
+from services.mock_sglang.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
+from services.mock_sglang.faults import FaultSwitches
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.rank import Rank
+from services.mock_sglang.ranks import Ranks
+from services.mock_sglang.requests import CHAT, COMPLETION, GENERATE, Generation, RequestReader, decode
+from services.mock_sglang.responses import (
+    DONE,
+    ChatForm,
+    CompletionForm,
+    GenerateForm,
+    ResponseForm,
+    Reuse,
+    sse,
+)
+from services.mock_sglang.roles import Part, Role
+from services.mock_sglang.settings import MockSettings
+from services.prompt import PromptEncoder
+
+SSE_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+FormClass = type[ChatForm] | type[CompletionForm] | type[GenerateForm]
+
+
+class Generating:
+    """Three routes over all ranks."""
+
+    def __init__(
+        self,
+        settings: MockSettings,
+        encoder: PromptEncoder,
+        ranks: Ranks,
+        role: Role,
+        faults: FaultSwitches,
+    ) -> None:
+        self._settings = settings
+        self._uncached_details = PROFILES[settings.event_profile].uncached_details
+        self._reader = RequestReader(encoder, settings)
+        self._answers = AnswerBook(encoder)
+        self._ranks = ranks
+        self._role = role
+        self._faults = faults
+
+    async def chat(self, scope: Message, receive: Receive, send: Send) -> None:
+        """/v1/chat/completions."""
+        body = decode(CHAT, await _json_body(scope, receive))
+        self.check_model(body.model)
+        await self._respond(await self._reader.chat(body), ChatForm, receive, send)
+
+    async def completion(self, scope: Message, receive: Receive, send: Send) -> None:
+        """/v1/completions."""
+        body = decode(COMPLETION, await _json_body(scope, receive))
+        self.check_model(body.model)
+        await self._respond(await self._reader.completion(body), CompletionForm, receive, send)
+
+    async def generate(self, _scope: Message, receive: Receive, send: Send) -> None:
+        """/generate."""
+        body = decode(GENERATE, await read_body(receive))
+        await self._respond(await self._reader.generate(body), GenerateForm, receive, send)
+
+    def check_model(self, model: str) -> None:
+        """Errors: EngineError 404."""
+        if model != self._settings.model:
+            raise unknown_model(model)
+
+    async def _respond(
+        self, generation: Generation, form_class: FormClass, receive: Receive, send: Send
+    ) -> None:
+        if self._faults.fails():
+            raise failed("Internal server error.")
+        rank = self._ranks.choose(generation)
+        watch = asyncio.create_task(until_disconnect(receive))
+        try:
+            part = await self._role.part(generation)
+            await self._run(generation, part, rank, form_class, watch, send)
+        finally:
+            watch.cancel()
+
+    async def _run(
+        self,
+        generation: Generation,
+        part: Part,
+        rank: Rank,
+        form_class: FormClass,
+        watch: asyncio.Task[None],
+        send: Send,
+    ) -> None:
+        """Compute this engine's part of a generation and write it. `watch` ends when the client leaves."""
+        answer = self._answers.answer(generation.prompt, part.limit, ignore_end=generation.ignore_eos)
+        request = EngineRequest(
+            generation.id,
+            generation.prompt,
+            answer.tokens,
+            workload=generation.workload,
+            transferred=part.transfer is not None,
+            scope=generation.scope,
+        )
+        flight = rank.engine.submit(request)
+        if isinstance(flight, Rejection):
+            self._role.ended(generation, None)
+            raise _refused(flight)
+        watch.add_done_callback(lambda _: rank.engine.abort(generation.id))
+        form = form_class(generation, answer, self._answers.end_token)
+        try:
+            if generation.stream:
+                await self._stream(flight, form, part, rank, send)
+                return
+            while not (flight.finished or flight.aborted):
+                await flight.progress()
+            if flight.aborted:
+                raise flight.aborted
+            await send_json(send, 200, form.whole(self._reuse(flight, part, rank)))
+        finally:
+            rank.engine.abort(generation.id)
+            self._role.ended(generation, flight)
+
+    async def _stream(self, flight: Flight, form: ResponseForm, part: Part, rank: Rank, send: Send) -> None:
+        """Headers go out with the first token, so a request that fails before has a proper status."""
+        started = False
+        while True:
+            generated = await flight.progress()
+            if flight.aborted and not started:
+                raise flight.aborted
+            if not started:
+                started = True
+                await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
+            if flight.aborted:
+                body = sse({"error": flight.aborted.body}) + DONE
+                await send({"type": "http.response.body", "body": body})
+                return
+            reuse = self._reuse(flight, part, rank)
+            body = b"".join(form.chunks(generated, reuse, flight.finished))
+            if flight.finished:
+                await send({"type": "http.response.body", "body": body + DONE})
+                return
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def _reuse(self, flight: Flight, part: Part, rank: Rank) -> Reuse:
+        """What was reused; a decode engine tells its prefill engine's numbers."""
+        source = flight if part.transfer is None else part.transfer
+        return Reuse(
+            source.cached_tokens,
+            source.host_tokens,
+            rank.number if self._settings.dp_size > 1 else None,
+            self._uncached_details,
+            self._settings.enable_cache_report,
+        )
+
+
+async def _json_body(scope: Message, receive: Receive) -> bytes:
+    headers = dict(scope["headers"])
+    media_type = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        message = "Unsupported Media Type: Only 'application/json' is allowed"
+        raise EngineError(400, flat_error(400, message, "Bad Request"))
+    return await read_body(receive)
+
+
+def _refused(rejection: Rejection) -> EngineError:
+    if rejection is Rejection.QUEUE_FULL:
+        return busy("The request queue is full.")
+    return bad_request(rejection.value)
