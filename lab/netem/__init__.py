@@ -1,1 +1,1 @@
-"""The program of a WAN router: shapes what leaves its region, cuts and heals, measures, and says what it does."""
+"""The program of a WAN router: shapes what leaves its region, cuts, heals, measures and tells."""

@@ -1,7 +1,8 @@
 """Names of a router's metrics and the values of their labels; the dashboard shares them.
 
-`origin` and `destination` are regions. A router reports the directions that leave its region; of `PARTITIONED`
-and `DROPPED_PACKETS` also those that arrive, for it can cut them too: take the maximum over routers.
+`origin` and `destination` are regions. A router reports the directions that leave its region; of
+`PARTITIONED` and `DROPPED_PACKETS` also those that arrive, for it can cut them too: take the maximum, or the
+sum, over routers.
 """
 
 from typing import Final

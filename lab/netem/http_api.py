@@ -1,0 +1,111 @@
+"""A router's two HTTP listeners: what everybody may read, and commands from inside the container only."""
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, Final
+
+from kvcompass.errors import KVCompassError
+from lab.netem.log import say
+from lab.netem.metrics import CONTENT_TYPE, exposition
+from lab.netem.router import Router
+from lab.netem.settings import CONTROL_PORT, METRICS_PORT
+
+_TIMEOUT_S: Final = 2.0
+"""For a client that sends nothing: requests are answered one after the other."""
+_MOST_BYTES: Final = 65_536
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _TIMEOUT_S
+    router: Router
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are not worth a line."""
+
+    def answer(self, status: int, content_type: str, text: str) -> None:
+        """Sends the whole answer."""
+        payload = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def answer_json(self, status: int, body: object) -> None:
+        """Sends a JSON document."""
+        self.answer(status, "application/json", json.dumps(body))
+
+
+class _PublicHandler(_Handler):
+    def do_GET(self) -> None:
+        """Answers /metrics and /healthz."""
+        if self.path == "/healthz":
+            self.answer_json(200, {"ok": True})
+        elif self.path == "/metrics":
+            try:
+                self.answer(200, CONTENT_TYPE, exposition(self.router.report()))
+            except KVCompassError as error:
+                self.answer_json(500, {"error": str(error)})
+        else:
+            self.answer_json(404, {"error": "try /metrics or /healthz"})
+
+
+class _ControlHandler(_Handler):
+    def do_GET(self) -> None:
+        """Answers /show."""
+        if self.path == "/show":
+            self._obey(lambda: None)
+        else:
+            self.answer_json(404, {"error": "try GET /show, POST /cut, /heal, /set or /profile"})
+
+    def do_POST(self) -> None:
+        """Takes a command; its arguments are a JSON object."""
+        length = int(self.headers.get("Content-Length", "0"))
+        if not 0 <= length <= _MOST_BYTES:
+            self.answer_json(413, {"error": f"more than {_MOST_BYTES} bytes"})
+            return
+        try:
+            given: dict[str, Any] = json.loads(self.rfile.read(length))
+            router, path = self.router, self.path
+            command = {
+                "/cut": lambda: router.cut(given["region"], one_way=given["one_way"]),
+                "/heal": lambda: router.heal(given["region"], one_way=given["one_way"]),
+                "/set": lambda: router.change(given["region"], given["values"]),
+                "/profile": lambda: router.use_profile(given["name"]),
+            }[path]
+            self._obey(command)
+        except (ValueError, KeyError, TypeError) as error:
+            self.answer_json(400, {"error": f"not a command: {error!r}"})
+
+    def _obey(self, command: Callable[[], None]) -> None:
+        try:
+            command()
+            report = self.router.report().as_json()
+        except KVCompassError as error:
+            self.answer_json(400, {"error": str(error)})
+            return
+        self.answer_json(200, report)
+
+
+class HttpApi:
+    """Both listeners, a thread each."""
+
+    def __init__(self, router: Router) -> None:
+        self._servers = [
+            HTTPServer(("0.0.0.0", METRICS_PORT), type("Public", (_PublicHandler,), {"router": router})),
+            HTTPServer(("127.0.0.1", CONTROL_PORT), type("Control", (_ControlHandler,), {"router": router})),
+        ]
+
+    def start(self) -> None:
+        """Answers from now on."""
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+        say("listening", metrics=METRICS_PORT, control=CONTROL_PORT)
+
+    def stop(self) -> None:
+        """Ends both threads."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()

@@ -1,0 +1,1 @@
+"""Puts routers through their paces in network namespaces: the same program, measured from outside."""
