@@ -1,9 +1,10 @@
 """The one array that holds every table of a view, so that a kernel reads them all by offset."""
 
 from kvcompass.index.image_bytes import aligned_words
-from kvcompass.index.shape import TableSize
-from kvcompass.kernels.arrays import U32, U64
-from kvcompass.kernels.image import BASE, BUCKETS, NODES_A, NODES_B
+from kvcompass.index.layout import Layout
+from kvcompass.index.shape import size_of
+from kvcompass.kernels.arrays import U64, Words
+from kvcompass.kernels.image import BASE
 
 
 class Arena:
@@ -13,14 +14,15 @@ class Arena:
     only, and all others once for each doubling of the whole. Free room costs addresses and no memory.
     """
 
-    def __init__(self) -> None:
-        self.words: U32 = aligned_words(0)
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.words: Words = aligned_words(0, layout)
         self._end = 0
 
     @property
     def used_bytes(self) -> int:
         """Bytes taken, with what tables have left behind."""
-        return 4 * self._end
+        return self.words.itemsize * self._end
 
     def take(self, size: int) -> int:
         """Return the base of `size` free words; there must be room for them."""
@@ -38,15 +40,14 @@ class Arena:
         """
         if self._end + size <= self.words.size:
             return
-        old, sizes = self.words, [image_words(row) for row in kept]
-        self.words = aligned_words(2 * (sum(sizes) + size))
+        old, sizes = self.words, [self.image_words(row) for row in kept]
+        self.words = aligned_words(2 * (sum(sizes) + size), self._layout)
         self._end = 0
         for row, words in zip(kept, sizes, strict=True):
             begin, base = int(row[BASE]), self.take(words)
             self.words[base : base + words] = old[begin : begin + words]
             row[BASE] = base
 
-
-def image_words(row: U64) -> int:
-    """Return the words of the image that a row describes."""
-    return TableSize(*(int(row[column]) for column in (BUCKETS, NODES_A, NODES_B))).words
+    def image_words(self, row: U64) -> int:
+        """Return the words of the image that a row describes."""
+        return size_of(row, self._layout).words

@@ -1,8 +1,9 @@
 """A snapshot's bytes: the images of all tables of one shard.
 
-Little-endian: magic, number of tables (uint32 each); then for each table its salt (uint64), buckets, nodes
-in A, nodes in B (uint32 each), one bit for every 64-byte line that is not all zero (padded to a byte), and
-those lines. So a nearly empty table is a small snapshot. The digest travels beside the bytes, not in them.
+Little-endian: magic, bytes a word (uint16 each), number of tables (uint32); then for each table its salt
+(uint64), buckets, nodes in A, nodes in B (uint32 each), one bit for every 64-byte line that is not all zero
+(padded to a byte), and those lines. So a nearly empty table is a small snapshot. The digest travels beside
+the bytes, not in them.
 """
 
 import struct
@@ -13,28 +14,27 @@ from typing import Final
 import numpy as np
 
 from kvcompass.errors import ProtocolError
+from kvcompass.index.layout import Layout
 from kvcompass.index.shape import TableSize
-from kvcompass.kernels.arrays import U32, U64
+from kvcompass.kernels.arrays import U64, Words
 from kvcompass.kernels.image import (
     BUCKETS,
     DIGEST,
-    LINE_WORDS,
-    LINES,
+    LINE_BYTES,
     NODES_A,
     NODES_B,
     ROW,
     SALT,
     TABLE,
+    VALUES,
     digest_words,
     start_digest,
 )
 from kvcompass.plan.sections import TABLE_MAX
 
-_MAGIC: Final = 0x314F4455
-_HEADER: Final = struct.Struct("<II")
+_MAGIC: Final = 0x4455
+_HEADER: Final = struct.Struct("<HHI")
 _TABLE: Final = struct.Struct("<QIII")
-_LARGEST: Final = 1 << 28
-"""Buckets and nodes a table may claim; a node must fit 31 bits of a patch word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +42,52 @@ class Image:
     """One table of a shard: its row (BASE 0) and the words it describes."""
 
     row: U64
-    words: U32
+    words: Words
 
 
 def new_image(size: TableSize, table: int, salt: int) -> Image:
     """An empty table. Its digest covers its size and salt, so that two empty tables differ when those do."""
     row = np.zeros(ROW, np.uint64)
-    row[LINES] = size.line_offset
+    row[VALUES] = size.value_offset
     row[BUCKETS] = size.buckets
     row[NODES_A] = size.nodes_a
     row[NODES_B] = size.nodes_b
     row[SALT] = salt
     row[TABLE] = table
     start_digest(row)
-    return Image(row=row, words=aligned_words(size.words))
+    return Image(row=row, words=aligned_words(size.words, size.layout))
 
 
-def aligned_words(size: int) -> U32:
+def aligned_words(size: int, layout: Layout) -> Words:
     """`size` zeroed words that start on a 64-byte boundary, so that a line is one cache line."""
-    words = np.zeros(size + LINE_WORDS, np.uint32)
-    skip = (-words.ctypes.data % 64) // 4
+    words: Words = np.zeros(size + layout.line_words, layout.dtype)
+    skip = (-words.ctypes.data % LINE_BYTES) // layout.dtype.itemsize
     return words[skip : skip + size]
 
 
 def encode_images(images: Sequence[Image]) -> bytes:
-    """The snapshot of a shard whose tables are `images`, in order of table id."""
-    parts = [_HEADER.pack(_MAGIC, len(images))]
+    """The snapshot of a shard whose tables (one at least) are `images`, in order of table id."""
+    width = images[0].words.itemsize
+    parts = [_HEADER.pack(_MAGIC, width, len(images))]
     for image in images:
         row = image.row
         parts.append(_TABLE.pack(*(int(row[column]) for column in (SALT, BUCKETS, NODES_A, NODES_B))))
-        lines = image.words.reshape(-1, LINE_WORDS)
+        lines = image.words.reshape(-1, LINE_BYTES // width)
         used = lines.any(axis=1)
         parts.append(np.packbits(used).tobytes())
-        parts.append(lines[used].astype("<u4", copy=False).tobytes())
+        parts.append(lines[used].astype(f"<u{width}", copy=False).tobytes())
     return b"".join(parts)
 
 
-def decode_images(data: bytes) -> tuple[Image, ...]:
+def decode_images(data: bytes, layout: Layout) -> tuple[Image, ...]:
     """The tables of a snapshot, digests recomputed. Raises ProtocolError on anything but a whole one."""
     if len(data) < _HEADER.size:
         raise _malformed("shorter than its header")
-    magic, count = _HEADER.unpack_from(data)
+    magic, width, count = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise _malformed("unknown magic number")
+    if width != layout.dtype.itemsize:
+        raise _malformed(f"words of {width} bytes, {layout.dtype.itemsize} expected")
     if not 0 < count <= TABLE_MAX + 1:
         raise _malformed(f"{count} tables")
     at, images = _HEADER.size, []
@@ -93,23 +96,22 @@ def decode_images(data: bytes) -> tuple[Image, ...]:
             raise _malformed(f"table {table} is cut off")
         salt, buckets, nodes_a, nodes_b = _TABLE.unpack_from(data, at)
         at += _TABLE.size
-        if not (0 < buckets <= _LARGEST and 0 < nodes_a <= _LARGEST and 0 < nodes_b <= _LARGEST):
+        size = TableSize(buckets, nodes_a, nodes_b, layout)
+        if not size.is_addressable:
             raise _malformed(f"table {table} has an impossible size")
-        size = TableSize(buckets, nodes_a, nodes_b)
-        line_count = size.words // LINE_WORDS
+        line_count = size.words // layout.line_words
         bitmap = -(-line_count // 8)
         if len(data) - at < bitmap:
             raise _malformed(f"table {table} is cut off")
         used = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, at), count=line_count).astype(bool)
         at += bitmap
-        body = int(used.sum()) * LINE_WORDS
-        if len(data) - at < 4 * body:
+        body = int(used.sum()) * layout.line_words
+        if len(data) - at < width * body:
             raise _malformed(f"table {table} is cut off")
         image = new_image(size, table, salt)
-        image.words.reshape(-1, LINE_WORDS)[used] = np.frombuffer(data, "<u4", body, at).reshape(
-            -1, LINE_WORDS
-        )
-        at += 4 * body
+        lines = np.frombuffer(data, f"<u{width}", body, at).reshape(-1, layout.line_words)
+        image.words.reshape(-1, layout.line_words)[used] = lines
+        at += width * body
         digest_words(image.words, image.row, image.words.size)
         images.append(image)
     if at != len(data):

@@ -8,10 +8,13 @@ one edit and is applied whole or not at all: in the middle of an Othello flip ot
 
     kind            subject              then
     1 VALUE         4 * bucket + slot    value
-    2 BUCKET        bucket               4 values, seed (0..255), 4 fingerprints (one byte a slot)
+    2 BUCKET        bucket               4 values, seed (0..255), fingerprints
     3 NODES         n                    n words: node << 1 | bit
     4 CLEAR_WORKER  worker slot          -
     5 GROW          reserved: a receiver of this version refuses it
+
+A value is one word, or two of 64 bits, low half first. The four fingerprints, slot 0 lowest, are one word of
+8 bits each, two words of 14 bits each beside 64-bit values, or absent (`kvcompass.kernels.buckets`).
 
 Everything is absolute (a value, a bucket's whole image, a bit, never a difference), so a replayed suffix
 converges; but an *older* group would overwrite a newer one, hence the sequence guard in `IndexView.apply`.

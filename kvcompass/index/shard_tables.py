@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index.image_bytes import Image, digest_of, encode_images, new_image
 from kvcompass.index.patches import Patches
-from kvcompass.index.shape import IndexShape, TableSize, table_size
-from kvcompass.kernels.arrays import Int
-from kvcompass.kernels.image import BUCKETS, LINE_WORDS, LINES, NODES_A, NODES_B, SEED_WORD
+from kvcompass.index.shape import IndexShape, TableSize, size_of, table_size
+from kvcompass.kernels.arrays import U64, Int
+from kvcompass.kernels.buckets import copy_values
 from kvcompass.kernels.patch_records import CLEAR_WORKER
 from kvcompass.kernels.state import (
     COUNTS,
@@ -48,7 +48,7 @@ class ShardTables:
         self._salts = 0
         self._scratch = new_scratch()
         self._out = np.zeros(_OUT_WORDS, np.uint32)
-        size = table_size(shape.expected_entries)
+        size = table_size(shape.expected_entries, shape.table_layout)
         self._tables = [new_table(size, table, self._salt()) for table in range(shape.tables)]
 
     @property
@@ -84,7 +84,7 @@ class ShardTables:
     @property
     def image_bits(self) -> int:
         """Bits of what a view holds of this shard."""
-        return sum(32 * table.words.size for table in self._tables)
+        return sum(8 * table.words.nbytes for table in self._tables)
 
     def edit(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
         """Set one worker's tier at each key, in order; 0 withdraws it. What is already so yields no group.
@@ -136,7 +136,7 @@ class ShardTables:
         """Keys and tiers of one worker, in no particular order: uint64[n], uint8[n]. Costs a scan."""
         self._check_worker(table, slot)
         state = self._tables[table]
-        fields = (_values(state) >> np.uint32(2 * slot)) & np.uint32(3)
+        fields = (_values(state) >> np.uint64(2 * slot)) & np.uint64(3)
         held = fields != 0
         return state.slot_key[held], fields[held].astype(np.uint8)
 
@@ -152,7 +152,7 @@ class ShardTables:
         old = self._tables[table]
         held = old.slot_entry != 0
         keys, values = old.slot_key[held], _values(old)[held]
-        size = TableSize(*(int(old.row[column]) for column in (BUCKETS, NODES_A, NODES_B)))
+        size = size_of(old.row, self.shape.table_layout)
         grow = keys.size >= _UNLUCKY_FILL * size.slots
         for _ in range(_BUILDS):
             if grow:
@@ -205,7 +205,8 @@ def new_table(size: TableSize, table: int, salt: int) -> Table:
     )
 
 
-def _values(table: Table) -> NDArray[np.uint32]:
-    """Values by position (4 * bucket + slot), a copy. A line's first twelve words are its buckets' values."""
-    lines = table.words[int(table.row[LINES]) :].reshape(-1, LINE_WORDS)
-    return lines[:, :SEED_WORD].reshape(-1)
+def _values(table: Table) -> U64:
+    """Values by position (4 * bucket + slot), a copy."""
+    values = np.empty(table.slot_key.size, np.uint64)
+    copy_values(table.words, table.row, values)
+    return values

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
-from kvcompass.index.arena import Arena, image_words
+from kvcompass.index.arena import Arena
 from kvcompass.index.image_bytes import decode_images, digest_of, new_image
 from kvcompass.index.patches import ApplyResult
 from kvcompass.index.shape import IndexShape, table_size
-from kvcompass.kernels.arrays import U32, U64
+from kvcompass.kernels.arrays import U64, Words
 from kvcompass.kernels.image import BASE, DIGEST, ROW
 from kvcompass.kernels.lookup import lookup_keys
 from kvcompass.kernels.patch_records import apply_groups, check_groups
@@ -32,8 +32,8 @@ class IndexView:
         self.present: Final = np.zeros(shape.shards, np.bool_)
         self._tables = [0] * shape.shards
         self._sequences = [0] * shape.shards
-        self._arena = Arena()
-        blank = new_image(table_size(1), 0, 0)
+        self._arena = Arena(shape.table_layout)
+        blank = new_image(table_size(1, shape.table_layout), 0, 0)
         self._arena.make_room(blank.words.size, [])
         self._arena.take(blank.words.size)
         self._blank = blank.row
@@ -41,7 +41,7 @@ class IndexView:
         self.directory = np.tile(self._blank, (shape.shards * shape.tables, 1))
 
     @property
-    def words(self) -> U32:
+    def words(self) -> Words:
         """The arena. Another array after a snapshot that found no room in it."""
         return self._arena.words
 
@@ -58,7 +58,7 @@ class IndexView:
         Raises:
             ProtocolError: The bytes are malformed or do not have this digest; the view is unchanged.
         """
-        images = decode_images(data)
+        images = decode_images(data, self.shape.table_layout)
         if digest_of(images) != digest:
             raise ProtocolError(
                 f"the snapshot of shard {shard} at sequence {sequence} does not have the digest it came with;"
@@ -68,7 +68,7 @@ class IndexView:
         self._widen(len(images))
         rows = self._rows(shard)
         stays = [
-            table < self._tables[shard] and image_words(rows[table]) == image.words.size
+            table < self._tables[shard] and self._arena.image_words(rows[table]) == image.words.size
             for table, image in enumerate(images)
         ]
         moving = sum(image.words.size for image, stay in zip(images, stays, strict=True) if not stay)
@@ -97,7 +97,7 @@ class IndexView:
         words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").astype(np.uint32)
         first = shard * (len(self.directory) // self.shape.shards)
         if len(payload) % 4 or not check_groups(
-            words, count, self.directory, first, self._tables[shard], self.shape.worker_slots
+            words, count, self.words, self.directory, first, self._tables[shard], self.shape.worker_slots
         ):
             raise ProtocolError(
                 f"malformed patches of shard {shard} from sequence {first_sequence}: resubscribe from"

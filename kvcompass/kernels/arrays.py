@@ -12,5 +12,7 @@ I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 F64: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
+Words: TypeAlias = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
+"""Words of an image; their width is its layout (`kvcompass.kernels.buckets`)."""
 Int: TypeAlias = int | np.int64
 """A scalar that is int64 once compiled, and either when interpreted."""

@@ -5,6 +5,14 @@ from typing import Final
 import numpy as np
 
 from kvcompass.kernels.arrays import Int
+from kvcompass.kernels.buckets import (
+    fingerprint,
+    print_shift,
+    put_seed_and_prints,
+    put_value,
+    read_seed,
+    read_value,
+)
 from kvcompass.kernels.forest import (
     RIGHT,
     flip_is_legal,
@@ -13,24 +21,13 @@ from kvcompass.kernels.forest import (
 )
 from kvcompass.kernels.hashing import (
     SEEDS,
-    fingerprint_of,
     first_bucket,
     mix_bucket,
     mix_node,
     second_bucket,
     slot_of,
 )
-from kvcompass.kernels.image import (
-    BASE,
-    BUCKETS,
-    SALT,
-    SLOTS,
-    prints_index,
-    put_seed,
-    put_word,
-    read_seed,
-    value_index,
-)
+from kvcompass.kernels.image import BUCKETS, SALT, SLOTS
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.state import (
     MOVES,
@@ -44,7 +41,6 @@ from kvcompass.kernels.state import (
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
-_3: Final = np.uint64(3)
 _BYTE: Final = np.uint64(255)
 
 
@@ -73,9 +69,7 @@ def place(table: Table, scratch: Scratch, bucket: Int, key: np.uint64, value: np
         at = 4 * bucket + j
         if table.slot_entry[at] != 0:
             group[held, 0] = table.slot_key[at]
-            group[held, 3] = np.uint64(
-                table.words[row[BASE] + value_index(row, np.uint64(bucket), np.uint64(j))]
-            )
+            group[held, 3] = read_value(table.words, row, np.uint64(bucket), np.uint64(j))
             entries[held] = np.int64(table.slot_entry[at]) - 1
             held += 1
     group[held, 0] = key
@@ -111,15 +105,14 @@ def place(table: Table, scratch: Scratch, bucket: Int, key: np.uint64, value: np
         at = 4 * bucket + np.int64(slot)
         table.slot_key[at] = group[j, 0]
         table.slot_entry[at] = np.uint32(entries[j] + 1)
-        prints |= fingerprint_of(group[j, 2], group[j, 1]) << (slot << _3)
+        prints |= fingerprint(table.words, group[j, 2], group[j, 1]) << print_shift(table.words, slot)
     for s in range(SLOTS):
         word = _0
         for j in range(held):
             if np.int64(slot_of(group[j, 1], seed)) == s:
                 word = group[j, 3]
-        put_word(table.words, row, value_index(row, np.uint64(bucket), np.uint64(s)), word)
-    put_seed(table.words, row, np.uint64(bucket), seed)
-    put_word(table.words, row, prints_index(row, np.uint64(bucket)), prints)
+        put_value(table.words, row, np.uint64(bucket), np.uint64(s), word)
+    put_seed_and_prints(table.words, row, np.uint64(bucket), seed, prints)
     scratch.touched[scratch.fill[1]] = bucket
     scratch.fill[1] += 1
     return True
@@ -219,8 +212,7 @@ def _move(table: Table, scratch: Scratch, source: Int, slot: Int, target: Int) -
     at = 4 * source + slot
     key = table.slot_key[at]
     entry = np.int64(table.slot_entry[at]) - 1
-    index = value_index(table.row, np.uint64(source), np.uint64(slot))
-    value = np.uint64(table.words[table.row[BASE] + index])
+    value = read_value(table.words, table.row, np.uint64(source), np.uint64(slot))
     side, count = _walk_edge(table, scratch, entry)
     if side > RIGHT or scratch.fill[1] + 2 > TOUCHED_LIMIT:
         return False
@@ -231,7 +223,7 @@ def _move(table: Table, scratch: Scratch, source: Int, slot: Int, target: Int) -
         flip_side(table, scratch, side, count)
         return False
     table.slot_entry[at] = 0
-    put_word(table.words, table.row, index, _0)
+    put_value(table.words, table.row, np.uint64(source), np.uint64(slot), _0)
     scratch.touched[scratch.fill[1]] = source
     scratch.fill[1] += 1
     table.counts[MOVES] += 1

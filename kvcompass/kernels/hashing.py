@@ -17,7 +17,6 @@ _33: Final = np.uint64(33)
 _30: Final = np.uint64(30)
 _27: Final = np.uint64(27)
 _31: Final = np.uint64(31)
-_56: Final = np.uint64(56)
 _62: Final = np.uint64(62)
 _MURMUR_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _MURMUR_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
@@ -94,9 +93,9 @@ def slot_of(node_mix: np.uint64, bucket_seed: np.uint64) -> np.uint64:
 
 
 @kernel
-def fingerprint_of(bucket_mix: np.uint64, node_mix: np.uint64) -> np.uint64:
-    """8-bit fingerprint of a key, independent of its bucket, slot and nodes."""
-    return ((bucket_mix + node_mix) * _GOLDEN) >> _56
+def mix_print(bucket_mix: np.uint64, node_mix: np.uint64) -> np.uint64:
+    """64 bits whose upper ones are a key's fingerprint, independent of its bucket, slot and nodes."""
+    return (bucket_mix + node_mix) * _GOLDEN
 
 
 @kernel

@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I32, U8, U32, U64, Flags, Int
-from kvcompass.kernels.image import read_key
+from kvcompass.kernels.arrays import I32, U8, U64, Flags, Int, Words
+from kvcompass.kernels.buckets import read_key
 from kvcompass.kernels.jit import kernel
 
 _31: Final = np.uint64(31)
@@ -22,7 +22,7 @@ def shard_index(key: np.uint64, shards: Int) -> Int:
 
 
 @kernel
-def lookup_keys(words: U32, directory: U64, present: Flags, keys: U64, values: U64) -> None:
+def lookup_keys(words: Words, directory: U64, present: Flags, keys: U64, values: U64) -> None:
     """Fill values[n, tables] with the values of the keys; zero where the key's shard is absent.
 
     The directory has as many rows for each shard, at least `tables`.
@@ -40,7 +40,7 @@ def lookup_keys(words: U32, directory: U64, present: Flags, keys: U64, values: U
 
 @kernel
 def match_keys(
-    words: U32,
+    words: Words,
     directory: U64,
     present: Flags,
     keys: U64,

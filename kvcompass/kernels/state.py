@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U32, U64
+from kvcompass.kernels.arrays import I64, U32, U64, Words
 
 FREE: Final = 0
 """Entries left in the free list."""
@@ -41,8 +41,8 @@ class Table(NamedTuple):
     bucket needs no bit and is neither linked nor pinned.
     """
 
-    words: U32
-    """The image, uint32."""
+    words: Words
+    """The image."""
     row: U64
     """Its row, uint64[ROW]."""
     slot_key: U64

@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U8, U32, U64, Int
+from kvcompass.kernels.arrays import I64, U8, U32, U64, Int, Words
+from kvcompass.kernels.buckets import named_bucket, put_value, read_seed, read_value
 from kvcompass.kernels.cuckoo import find_path, make_room, place
 from kvcompass.kernels.forest import (
     JOINED,
@@ -27,21 +28,10 @@ from kvcompass.kernels.hashing import (
     second_node,
     slot_of,
 )
-from kvcompass.kernels.image import (
-    BASE,
-    BUCKETS,
-    NODES_A,
-    NODES_B,
-    SALT,
-    named_bucket,
-    put_word,
-    read_bit,
-    read_seed,
-    value_index,
-)
+from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT, read_bit
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.patch_records import (
-    BUCKET_WORDS,
+    BUCKET_WORDS_MOST,
     GROUP_HEADER,
     NODES,
     write_bucket,
@@ -65,7 +55,7 @@ DRAIN: Final = 1
 FULL: Final = 2
 """The next key finds no place: the table must be rebuilt."""
 
-LONGEST_GROUP: Final = GROUP_HEADER + 2 + FLIPPED_LIMIT + BUCKET_WORDS * TOUCHED_LIMIT
+LONGEST_GROUP: Final = GROUP_HEADER + 2 + FLIPPED_LIMIT + BUCKET_WORDS_MOST * TOUCHED_LIMIT
 """Words of the longest group an edit can yield."""
 _RETRIES: Final = 4
 
@@ -173,7 +163,7 @@ def _seen_before(values: I64, at: Int) -> bool:
 
 @kernel
 def edit_keys(
-    words: U32,
+    words: Words,
     row: U64,
     slot_key: U64,
     slot_entry: U32,
@@ -233,15 +223,14 @@ def edit_keys(
         else:
             bucket = np.uint64(place_of_key >> 2)
             slot = np.uint64(place_of_key & 3)
-            index = value_index(row, bucket, slot)
-            old = np.uint64(words[row[BASE] + index])
+            old = read_value(words, row, bucket, slot)
             new = (old & ~(_3 << shift)) | field
             if new == old:
                 continue
-            put_word(words, row, index, new)
+            put_value(words, row, bucket, slot, new)
             if new == _0:
                 release(table, scratch, place_of_key)
-            end = write_value(out, end, table_id, bucket, slot, new)
+            end = write_value(out, end, words, table_id, bucket, slot, new)
         out[at] = np.uint32(end - at)
         out[at + 1] = np.uint32(records)
         at = end
@@ -251,7 +240,7 @@ def edit_keys(
 
 @kernel
 def load_keys(
-    words: U32,
+    words: Words,
     row: U64,
     slot_key: U64,
     slot_entry: U32,
@@ -268,20 +257,20 @@ def load_keys(
     group: U64,
     entries: I64,
     keys: U64,
-    values: U32,
+    values: U64,
 ) -> Int:
     """Insert distinct keys into an empty table; how many found a place."""
     table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     for i in range(keys.size):
-        if not insert(table, scratch, keys[i], np.uint64(values[i])):
+        if not insert(table, scratch, keys[i], values[i]):
             return i
     return keys.size
 
 
 @kernel
 def clear_keys(
-    words: U32,
+    words: Words,
     row: U64,
     slot_key: U64,
     slot_entry: U32,
@@ -307,12 +296,13 @@ def clear_keys(
     for at in range(slot_entry.size):
         if slot_entry[at] == 0:
             continue
-        index = value_index(row, np.uint64(at >> 2), np.uint64(at & 3))
-        old = np.uint64(words[row[BASE] + index])
+        bucket = np.uint64(at >> 2)
+        slot = np.uint64(at & 3)
+        old = read_value(words, row, bucket, slot)
         if old & mask == old:
             continue
         changed += 1
-        put_word(words, row, index, old & mask)
+        put_value(words, row, bucket, slot, old & mask)
         if old & mask == _0:
             release(table, scratch, at)
     return changed

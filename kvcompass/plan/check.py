@@ -26,6 +26,7 @@ def check_draft(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None
     _check_listeners(draft, faults)
     _check_shards(draft.arrays["unit"], faults)
     _check_sharing_groups(draft, faults)
+    _check_index(draft.tables["index"], faults)
     _check_slots(draft, faults, allow_unassigned=allow_unassigned)
 
 
@@ -134,6 +135,14 @@ def _check_sharing_groups(draft: Draft, faults: Faults) -> None:
     groups = _ids(draft, "sharing_group") or [DEFAULT_SHARING_GROUP.id]
     for i, entry in enumerate(draft.arrays["worker"]):
         _check_known(f"worker[{i}].sharing_group", "sharing group", entry["sharing_group"], groups, faults)
+
+
+def _check_index(index: Entry, faults: Faults) -> None:
+    value_bits, given = index["value_bits"], index["slots_given"]
+    if index["layout"] == "paper" and value_bits == 64:
+        faults.add("index.layout", "'paper' has 32-bit values only; set index.value_bits = 32")
+    if value_bits is not None and given and max(given) > worker_slots(value_bits):
+        faults.add("index.slots_given", f"a {value_bits}-bit value has {worker_slots(value_bits)} slots")
 
 
 def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:

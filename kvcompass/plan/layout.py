@@ -34,6 +34,7 @@ def layout_fields(plan: Plan, digests: Mapping[str, str] | None = None) -> dict[
         "quantum": str(plan.lengths.quantum),
         "shards": str(plan.shards),
         "value_bits": str(plan.index.value_bits),
+        "index_layout": plan.index.layout,
         "sharing_groups": _salts_hash(plan),
     }
     return fields | {f"{name}{_DIGEST_SUFFIX}": value for name, value in (digests or {}).items()}

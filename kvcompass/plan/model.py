@@ -37,8 +37,11 @@ class LengthRule:
 class IndexRule:
     """Layout of the Ludo tables."""
 
-    value_bits: Literal[32] = 32
-    """Of a slot: a 2-bit field a worker. Wider values are not available yet."""
+    value_bits: Literal[32, 64] = 32
+    """Of a slot: a 2-bit field a worker, so 16 or 32 workers a table."""
+    layout: Literal["fingerprints", "paper"] = "fingerprints"
+    """`paper` leaves the fingerprints out, to compare with: smaller, wrong about keys it never saw, and with
+    32-bit values only."""
     expected_entries: int = 65_536
     """Entries a table (one shard, region and worker group) is sized for."""
     slots_given: tuple[int, ...] = ()

@@ -15,7 +15,7 @@ DEFAULT_SHARING_GROUP: Final = SharingGroup("default")
 TABLE_MAX: Final = 4_095
 """Table ids index arrays, so that a slip of the pen must not cost gigabytes."""
 
-_SLOTS_MAX: Final = 16
+_SLOTS_MAX: Final = 32
 _MS_MAX: Final = 60_000.0
 _TOKENS_MAX: Final = 1 << 26
 
@@ -55,7 +55,8 @@ LENGTHS: Final[Fields] = {
 
 _INDEX: Final = IndexRule()
 INDEX: Final[Fields] = {
-    "value_bits": Field(values.value_bits, _INDEX.value_bits),
+    "value_bits": Field(values.choice(32, 64), _INDEX.value_bits),
+    "layout": Field(values.choice("fingerprints", "paper"), _INDEX.layout),
     "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
     "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }
@@ -95,7 +96,7 @@ WORKER: Final[Fields] = {
     "url": Field(values.worker_url),
     "events": Field(values.endpoint),
     "table": Field(values.integer(0, TABLE_MAX), UNASSIGNED),
-    "slot": Field(values.integer(0, 31), UNASSIGNED),
+    "slot": Field(values.integer(0, _SLOTS_MAX - 1), UNASSIGNED),
     "prefill_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
     "reload_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
     "replay": Field(values.optional_endpoint, ""),

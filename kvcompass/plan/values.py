@@ -94,13 +94,6 @@ def choice(*allowed: str | int) -> Reader:
     return read
 
 
-def value_bits(value: object) -> int:
-    """Read the width of a table's values."""
-    if type(value) is int and value == 64:
-        raise BadValueError("64 is not supported yet; use 32")
-    return int(choice(32)(value))
-
-
 def address(value: object) -> str:
     """Read `host:port`; an IPv6 host is in brackets."""
     given = text(value)

@@ -16,6 +16,11 @@ from kvcompass.kernels.state import PINNED, Table
 from tests.models.index_audit import audit
 from tests.models.index_naive import NaiveTable
 
+TableLayout = tuple[str, int]
+"""`layout` and `value_bits` of an index."""
+DEFAULT: TableLayout = ("fingerprints", 32)
+LAYOUTS: tuple[TableLayout, ...] = (DEFAULT, ("fingerprints", 64), ("paper", 32))
+
 
 @dataclass(frozen=True)
 class Work:
@@ -29,8 +34,11 @@ class Work:
 class Churn:
     """A writer, a view that follows it and a dict; what one takes all take."""
 
-    def __init__(self, expected: int, *, tables: int = 1, seed: int = 1) -> None:
-        shape = IndexShape(shards=1, tables=tables, value_bits=32, expected_entries=expected)
+    def __init__(
+        self, expected: int, *, tables: int = 1, seed: int = 1, layout: TableLayout = DEFAULT
+    ) -> None:
+        name, bits = layout
+        shape = IndexShape(shards=1, tables=tables, value_bits=bits, expected_entries=expected, layout=name)
         self.writer, self.view = ShardTables(shape, 0, random_seed=seed), IndexView(shape)
         self.twins = [NaiveTable() for _ in range(tables)]
         self.sequence = 0
@@ -87,9 +95,9 @@ def keys_of(count: int, seed: int = 5) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 1 << 63, count, dtype=np.uint64)
 
 
-def nearly_full(seed: int, *, expected: int, turnovers: int) -> Work:
+def nearly_full(seed: int, *, expected: int, turnovers: int, layout: TableLayout = DEFAULT) -> Work:
     """94 % of the slots are taken throughout: long cuckoo paths and flips."""
-    churn = Churn(expected, seed=seed)
+    churn = Churn(expected, seed=seed, layout=layout)
     count = int(0.94 * churn.writer.slots)
     keys = keys_of(count * (1 + turnovers), seed).tolist()
     for number, key in enumerate(keys):
@@ -104,10 +112,11 @@ def nearly_full(seed: int, *, expected: int, turnovers: int) -> Work:
     return churn.work
 
 
-def crowded(seed: int, *, edits: int) -> Work:
+def crowded(seed: int, *, edits: int, layout: TableLayout = DEFAULT) -> Work:
     """With too few Othello nodes most edges close cycles: bits are decided and moves refused all the time."""
-    churn = Churn(1, seed=seed)
-    size = TableSize(buckets=27, nodes_a=24 + seed % 60, nodes_b=24 + seed % 60)
+    churn = Churn(1, seed=seed, layout=layout)
+    nodes = 24 + seed % 60
+    size = TableSize(buckets=27, nodes_a=nodes, nodes_b=nodes, layout=churn.writer.shape.table_layout)
     churn.writer._tables = [new_table(size, 0, salt=seed)]
     churn.load()
     rng = random.Random(seed)

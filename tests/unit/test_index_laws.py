@@ -9,9 +9,19 @@ from hypothesis import strategies as st
 
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
+from kvcompass.index.layout import table_layout
 from kvcompass.index.shape import table_size
 from kvcompass.kernels.jit import JIT
-from tests.models.index_churn import Churn, crowded, keys_of, nearly_full, parted
+from tests.models.index_churn import (
+    DEFAULT,
+    LAYOUTS,
+    Churn,
+    TableLayout,
+    crowded,
+    keys_of,
+    nearly_full,
+    parted,
+)
 from tests.models.index_naive import NaiveTable, split_groups
 
 EXAMPLES = 60 if JIT else 5
@@ -21,10 +31,19 @@ SCALE = 1 if JIT else 80
 Edit = tuple[int, int, int]
 """Key number, slot, tier."""
 edits = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 15), st.integers(0, 2)), max_size=120)
+layouts = st.sampled_from(LAYOUTS)
 
 
-def writer_and_view(expected: int, *, tables: int = 1, seed: int = 1) -> tuple[ShardTables, IndexView]:
-    shape = IndexShape(shards=1, tables=tables, value_bits=32, expected_entries=expected)
+def slot_in(layout: TableLayout, slot: int) -> int:
+    """One of 0..15, spread over all slots the layout has."""
+    return slot * (layout[1] // 32) + slot % 2 * (layout[1] == 64)
+
+
+def writer_and_view(
+    expected: int, *, tables: int = 1, seed: int = 1, layout: TableLayout = DEFAULT
+) -> tuple[ShardTables, IndexView]:
+    name, bits = layout
+    shape = IndexShape(shards=1, tables=tables, value_bits=bits, expected_entries=expected, layout=name)
     writer, view = ShardTables(shape, 0, random_seed=seed), IndexView(shape)
     view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
     return writer, view
@@ -40,12 +59,19 @@ def assert_exact(view: IndexView, twin: NaiveTable) -> None:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(expected=st.integers(1, 200), batches=st.lists(st.tuples(st.integers(0, 15), edits), max_size=6))
-def test_view_is_exact_between_any_two_groups(expected: int, batches: list[tuple[int, list[Edit]]]) -> None:
+@given(
+    layout=layouts,
+    expected=st.integers(1, 200),
+    batches=st.lists(st.tuples(st.integers(0, 15), edits), max_size=6),
+)
+def test_view_is_exact_between_any_two_groups(
+    layout: TableLayout, expected: int, batches: list[tuple[int, list[Edit]]]
+) -> None:
     keys = keys_of(301)
-    writer, view = writer_and_view(expected)
+    writer, view = writer_and_view(expected, layout=layout)
     twin, sequence = NaiveTable(), 0
-    for slot, batch in batches:
+    for narrow_slot, batch in batches:
+        slot = slot_in(layout, narrow_slot)
         at = np.array([keys[number] for number, _, _ in batch], np.uint64)
         tiers = np.array([tier for _, _, tier in batch], np.uint8)
         patches = writer.edit(at, 0, slot, tiers)
@@ -70,14 +96,15 @@ def test_view_is_exact_between_any_two_groups(expected: int, batches: list[tuple
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(expected=st.integers(1, 200), batch=edits, cleared=st.integers(0, 15))
+@given(layout=layouts, expected=st.integers(1, 200), batch=edits, which=st.integers(0, 15))
 def test_clearing_a_worker_is_withdrawing_all_its_keys(
-    expected: int, batch: list[Edit], cleared: int
+    layout: TableLayout, expected: int, batch: list[Edit], which: int
 ) -> None:
     keys = keys_of(301)
-    churn = Churn(expected)
+    churn = Churn(expected, layout=layout)
+    cleared = slot_in(layout, which)
     for number, slot, tier in batch:
-        churn.edit_one(keys[number], slot, tier)
+        churn.edit_one(keys[number], slot_in(layout, slot), tier)
     churn.clear(cleared)
     churn.assert_exact()
     assert churn.writer.entries == len(churn.twin.values)
@@ -86,14 +113,16 @@ def test_clearing_a_worker_is_withdrawing_all_its_keys(
     assert not (churn.view.lookup(gone)[:, 0] >> np.uint64(2 * cleared) & np.uint64(3)).any()
 
 
-@pytest.mark.parametrize("seed", range(4 if JIT else 1))
-def test_churn_across_tables(seed: int) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("seed", range(3 if JIT else 1))
+def test_churn_across_tables(seed: int, layout: TableLayout) -> None:
     rng = np.random.default_rng(seed)
     keys = keys_of(max(60, 3000 // SCALE), seed)
-    churn = Churn(max(20, 800 // SCALE), tables=3, seed=seed)
+    churn = Churn(max(20, 800 // SCALE), tables=3, seed=seed, layout=layout)
+    slots = churn.writer.shape.worker_slots
     for step in range(120 // min(SCALE, 4)):
         count = int(rng.integers(0, 120 // min(SCALE, 6)))
-        table, slot = int(rng.integers(0, 3)), int(rng.integers(0, 16))
+        table, slot = int(rng.integers(0, 3)), int(rng.integers(0, slots))
         churn.edit(rng.choice(keys, count), slot, rng.integers(0, 3, count).astype(np.uint8), table)
         if step % 17 == 3:
             churn.clear(slot, table)
@@ -102,7 +131,7 @@ def test_churn_across_tables(seed: int) -> None:
     assert churn.work.flips > 0
     assert churn.work.moves > 0 or not JIT
     for number, twin in enumerate(churn.twins):
-        for slot in range(16):
+        for slot in range(slots):
             held, tiers = churn.writer.holdings(number, slot)
             assert dict(zip(held.tolist(), tiers.tolist(), strict=True)) == twin.holdings(slot)
 
@@ -123,14 +152,18 @@ def test_small_tables_turn_over_without_growing_much(expected: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8 if JIT else 1))
 def test_turnover_of_a_nearly_full_table(seed: int) -> None:
-    work = nearly_full(seed, expected=100 + 120 * seed if JIT else 60, turnovers=3 if JIT else 1)
+    expected, turnovers = (100 + 120 * seed, 3) if JIT else (60, 1)
+    work = nearly_full(seed, expected=expected, turnovers=turnovers, layout=LAYOUTS[seed % len(LAYOUTS)])
     assert work.moves > 0
     assert work.flips > 0
 
 
 def test_crowded_graphs_are_full_of_pins() -> None:
     """Bits are decided and moves refused; what a table does at all, the seeds together do."""
-    done = [crowded(seed, edits=200 if JIT else 100) for seed in range(40 if JIT else 4)]
+    done = [
+        crowded(seed, edits=200 if JIT else 100, layout=LAYOUTS[seed % len(LAYOUTS)])
+        for seed in range(40 if JIT else 4)
+    ]
     assert all(work.pins > 0 for work in done)
     assert sum(work.moves for work in done) > 0
     assert sum(work.flips for work in done) > 0
@@ -144,7 +177,7 @@ def test_pins_that_large_trees_left_between_two_stay_exact() -> None:
 
 @pytest.mark.parametrize("expected", [1, 60, 400] if JIT else [1])
 def test_a_table_grows_by_doubling(expected: int) -> None:
-    size = table_size(expected)
+    size = table_size(expected, table_layout(*DEFAULT))
     assert size.doubled.slots == 2 * size.slots
     assert size.doubled.nodes_a == 2 * size.nodes_a
     churn = Churn(expected)
@@ -180,13 +213,25 @@ def test_a_full_table_grows_and_counts() -> None:
     assert not writer.edit(keys[:1], 0, 2, np.zeros(1, np.uint8)).rebuilt
 
 
-def test_never_inserted_keys_seldom_hit() -> None:
+@pytest.mark.parametrize(
+    ("layout", "least", "most"),
+    [(LAYOUTS[0], 0.0, 0.006), (LAYOUTS[1], 0.0, 0.0003), (LAYOUTS[2], 0.7, 0.9)],
+    ids=["fingerprints of 8 bits", "fingerprints of 14 bits", "none"],
+)
+def test_how_often_a_key_never_inserted_hits(layout: TableLayout, least: float, most: float) -> None:
     count = 20_000 // SCALE
-    writer, view = writer_and_view(count)
+    writer, view = writer_and_view(count, layout=layout)
     writer.edit(keys_of(count), 0, 0, np.ones(count, np.uint8))
     view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
     strangers = keys_of(5 * count, seed=77)
-    assert np.count_nonzero(view.lookup(strangers)) <= 0.006 * strangers.size + 5
+    hits = np.count_nonzero(view.lookup(strangers))
+    assert least * strangers.size - 5 <= hits <= most * strangers.size + 5
+
+
+@pytest.mark.parametrize(("layout", "bits"), list(zip(LAYOUTS, (47.5, 87, 38.3), strict=True)))
+def test_bits_of_a_full_table(layout: TableLayout, bits: float) -> None:
+    size = table_size(850_000, table_layout(*layout))
+    assert 0.99 * bits <= 8 * size.words * size.layout.dtype.itemsize / (0.95 * size.slots) <= bits
 
 
 def test_what_is_already_so_yields_no_group() -> None:
@@ -232,12 +277,14 @@ def test_lost_repeated_and_late_runs_converge(seed: int) -> None:
     assert_exact(view, twin)
 
 
-def test_snapshot_round_trip_at_several_sizes() -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_snapshot_round_trip_at_several_sizes(layout: TableLayout) -> None:
+    name, bits = layout
     for expected in (1, 60, 4000 // SCALE):
-        writer, view = writer_and_view(expected, tables=2)
+        writer, view = writer_and_view(expected, tables=2, layout=layout)
         keys = keys_of(expected, expected)
         writer.edit(keys, 1, 5, np.ones(expected, np.uint8))
-        shape = IndexShape(shards=3, tables=2, value_bits=32, expected_entries=9)
+        shape = IndexShape(shards=3, tables=2, value_bits=bits, expected_entries=9, layout=name)
         view = IndexView(shape)
         for shard in (2, 0):
             view.load_snapshot(shard, writer.snapshot(), 7, writer.digest())
@@ -248,6 +295,16 @@ def test_snapshot_round_trip_at_several_sizes() -> None:
         shards = (keys >> np.uint64(31)) * np.uint64(3) >> np.uint64(32)
         assert (values[:, 0] == 0).all()
         assert (values[:, 1] == np.where(shards == 1, 0, 1 << 10)).all()
+
+
+def test_a_snapshot_of_another_layout_is_refused() -> None:
+    for own in LAYOUTS:
+        writer, _ = writer_and_view(40, layout=own)
+        for other in LAYOUTS:
+            if other != own:
+                _, view = writer_and_view(40, layout=other)
+                with pytest.raises(ProtocolError, match="snapshot: words of"):
+                    view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
 
 
 def test_reading_arrays_and_refusals() -> None:
@@ -261,6 +318,8 @@ def test_reading_arrays_and_refusals() -> None:
         writer.edit(read_only, 0, 0, np.ones(2, np.uint8))
     with pytest.raises(KVCompassError, match="slot 16"):
         writer.edit(read_only, 0, 16, np.ones(4, np.uint8))
-    with pytest.raises(KVCompassError, match="value_bits = 64"):
-        IndexShape(shards=1, tables=1, value_bits=64, expected_entries=1)
+    with pytest.raises(KVCompassError, match="no layout 'paper' with 64-bit values"):
+        IndexShape(shards=1, tables=1, value_bits=64, expected_entries=1, layout="paper")
+    with pytest.raises(KVCompassError, match="over more shards"):
+        IndexShape(shards=1, tables=1, value_bits=32, expected_entries=1 << 30)
     assert writer.digest() == digest

@@ -12,11 +12,16 @@ from kvcompass.kernels.patch_records import BUCKET, CLEAR_WORKER, GROW, NODES, V
 from tests.models.index_naive import split_groups
 
 SHAPE = IndexShape(shards=2, tables=2, value_bits=32, expected_entries=100)
+SHAPES = {
+    "fingerprints": SHAPE,
+    "wide": IndexShape(shards=2, tables=2, value_bits=64, expected_entries=100),
+    "paper": IndexShape(shards=2, tables=2, value_bits=32, expected_entries=100, layout="paper"),
+}
 
 
-def filled() -> tuple[ShardTables, IndexView, bytes, int]:
+def filled(shape: IndexShape = SHAPE) -> tuple[ShardTables, IndexView, bytes, int]:
     """Writer, a view before its last edits, and those edits."""
-    writer, view = ShardTables(SHAPE, 1, random_seed=4), IndexView(SHAPE)
+    writer, view = ShardTables(shape, 1, random_seed=4), IndexView(shape)
     keys = np.random.default_rng(9).integers(1 << 62, 1 << 63, 60, dtype=np.uint64)
     writer.edit(keys[:20], 1, 3, np.ones(20, np.uint8))
     view.load_snapshot(1, writer.snapshot(), 10, writer.digest())
@@ -61,6 +66,25 @@ MALFORMED = {
     "most nodes": group(NODES, 2**32 - 1, 0),
     "worker slot": group(CLEAR_WORKER, 16),
 }
+
+
+MALFORMED_WIDE = {
+    "value cut off": group(VALUE, 0, 1),
+    "bucket cut off": group(BUCKET, 0, *[0] * 10),
+    "seed": group(BUCKET, 0, *[0] * 8, 256, 0, 0),
+    "fingerprints": group(BUCKET, 0, *[0] * 8, 0, 0, 1 << 24),
+    "worker slot": group(CLEAR_WORKER, 32),
+    "a narrow bucket": group(BUCKET, *[0] * 7),
+}
+
+
+@pytest.mark.parametrize("payload", MALFORMED_WIDE.values(), ids=MALFORMED_WIDE.keys())
+def test_malformed_patches_of_wide_values_change_nothing(payload: bytes) -> None:
+    _, view, _, _ = filled(SHAPES["wide"])
+    before = state(view)
+    with pytest.raises(ProtocolError, match="shard 1 from sequence 11"):
+        view.apply(1, 11, 1, payload)
+    assert state(view) == before
 
 
 @pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED.keys())
@@ -108,9 +132,9 @@ def test_a_count_that_is_not_the_payloads_is_refused() -> None:
 
 
 @settings(max_examples=200 if JIT else 15, deadline=None)
-@given(data=st.data())
-def test_damaged_patches_are_refused_or_applied_within_bounds(data: st.DataObject) -> None:
-    writer, view, payload, groups = filled()
+@given(shape=st.sampled_from(list(SHAPES.values())), data=st.data())
+def test_damaged_patches_are_refused_or_applied_within_bounds(shape: IndexShape, data: st.DataObject) -> None:
+    writer, view, payload, groups = filled(shape)
     words = np.frombuffer(payload, "<u4").copy()
     for _ in range(data.draw(st.integers(1, 3))):
         words[data.draw(st.integers(0, words.size - 1))] = data.draw(

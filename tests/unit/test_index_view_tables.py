@@ -6,6 +6,7 @@ import pytest
 from kvcompass.errors import ProtocolError
 from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
 from kvcompass.index.image_bytes import digest_of, encode_images, new_image
+from kvcompass.index.layout import table_layout
 from kvcompass.index.shape import table_size
 from kvcompass.kernels.image import BASE
 from kvcompass.kernels.jit import JIT
@@ -14,6 +15,7 @@ from kvcompass.levels import QueryPlan
 
 KEYS = np.random.default_rng(3).integers(0, 1 << 63, 400 if JIT else 60, dtype=np.uint64)
 SHARDS = 3
+LAYOUT = table_layout("fingerprints", 32)
 OWNER = ((KEYS >> np.uint64(31)) * np.uint64(SHARDS) >> np.uint64(32)).astype(int)
 
 
@@ -106,5 +108,5 @@ def test_growth_copies_the_table_that_grows_and_seldom_the_others() -> None:
 
 def sized(shard: int, sizes: list[int]) -> tuple[bytes, int]:
     """A snapshot of empty tables for so many entries each."""
-    images = [new_image(table_size(size), table, shard) for table, size in enumerate(sizes)]
+    images = [new_image(table_size(size, LAYOUT), table, shard) for table, size in enumerate(sizes)]
     return encode_images(images), digest_of(images)

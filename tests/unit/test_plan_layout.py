@@ -23,6 +23,7 @@ OWN = layout_fields(PLAN, {"tokenizer": "aa"})
         ("quantum", lambda plan: replace(plan, lengths=replace(plan.lengths, quantum=256))),
         ("shards", lambda plan: replace(plan, units=plan.units[:1])),
         ("value_bits", lambda plan: replace(plan, index=replace(plan.index, value_bits=64))),
+        ("index_layout", lambda plan: replace(plan, index=replace(plan.index, layout="paper"))),
         ("sharing_groups", lambda plan: replace(plan, sharing_groups=(SharingGroup("default", "s"),))),
     ],
 )
