@@ -90,7 +90,8 @@ class BlockCache:
         self._vram_victims = VictimQueue(policy, _may_leave_vram, self._record)
         self._dram_victims = VictimQueue(policy, _may_leave_dram, self._record)
         for block in self._blocks.values():
-            self._offer(block)
+            self._vram_victims.offer(block, self.resident_blocks)
+            self._dram_victims.offer(block, self.dram_blocks)
 
     def match(self, chain: TokenChain, limit: int) -> int:
         """How many leading blocks some tier holds, at most `limit`. Changes nothing."""
@@ -163,7 +164,7 @@ class BlockCache:
             if block.locks == 0:
                 self.locked_blocks -= 1
         if holding.path:
-            self._offer(holding.path[-1])
+            self._vram_victims.offer(holding.path[-1], self.resident_blocks)
         self.free_blocks += holding.room
         holding.path = []
         holding.room = 0
@@ -235,28 +236,25 @@ class BlockCache:
             self.locked_blocks += 1
         block.locks += 1
 
-    def _offer(self, block: CacheBlock) -> None:
-        self._vram_victims.offer(block, self.resident_blocks)
-        if self.dram_capacity_blocks:
-            self._dram_victims.offer(block, self.dram_blocks)
-
     def _evict(self, count: int, at_us: int) -> None:
         """Remove `count` leaves from VRAM. Those that DRAM holds too are demoted, the others are gone."""
         removed: list[int] = []
+        told = self._tier_events is not TierEvents.UNTOLD
         for _ in range(count):
             block = self._vram_victims.pop(at_us)
             assert block is not None, "the caller has made sure that enough blocks may go"
             block.in_vram = False
             self.resident_blocks -= 1
-            if not block.in_dram:
+            if block.in_dram:
+                self._dram_victims.offer(block, self.dram_blocks)
+            else:
                 del self._blocks[block.name]
+            if told or not block.in_dram:
                 removed.append(block.name)
-            elif self._tier_events is not TierEvents.UNTOLD:
-                removed.append(block.name)
-            self._offer(block)
-            if block.parent is not None:
-                block.parent.vram_children -= 1
-                self._offer(block.parent)
+            parent = block.parent
+            if parent is not None:
+                parent.vram_children -= 1
+                self._vram_victims.offer(parent, self.resident_blocks)
         self.free_blocks += max(count, 0)
         self._say_removed(removed, VRAM)
 
@@ -269,7 +267,7 @@ class BlockCache:
             removed.append(block.name)
             if block.parent is not None:
                 block.parent.dram_children -= 1
-                self._offer(block.parent)
+                self._dram_victims.offer(block.parent, self.dram_blocks)
         self.dram_blocks -= len(removed)
         self._say_removed(removed, VRAM if self._tier_events is TierEvents.UNTOLD else DRAM)
 

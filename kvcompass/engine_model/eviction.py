@@ -114,21 +114,11 @@ class VictimQueue:
 
     def pop(self, now_us: int) -> CacheBlock | None:
         """Take the next victim out; None when nothing may go. O(log n), for WA times the categories."""
-        best: tuple[tuple[float, _Key], str] | None = None
-        for group, heap in list(self._heaps.items()):
-            while heap and not self._holds(group, heap[0]):
-                heapq.heappop(heap)
-                self._entries -= 1
-            if not heap:
-                del self._heaps[group]
-                continue
-            key, block = heap[0]
-            order = (self._worth(block, now_us), key)
-            if best is None or order < best[0]:
-                best = (order, group)
-        if best is None:
+        heaps = [heap for group, heap in self._heaps.items() if self._has_head(group, heap)]
+        if not heaps:
             return None
-        _, block = heapq.heappop(self._heaps[best[1]])
+        first = heaps[0] if len(heaps) == 1 else min(heaps, key=lambda heap: self._worth(heap[0], now_us))
+        _, block = heapq.heappop(first)
         self._entries -= 1
         self._evicted += 1
         self._idle_us += now_us - block.used_us
@@ -137,18 +127,26 @@ class VictimQueue:
     def _group(self, block: CacheBlock) -> str:
         return block.workload if self._record else ""
 
-    def _worth(self, block: CacheBlock, now_us: int) -> float:
-        if self._record is None:
-            return 0.0
+    def _worth(self, entry: tuple[_Key, CacheBlock], now_us: int) -> tuple[float, _Key]:
+        """Only WA has several heaps to choose from."""
+        assert self._record is not None
+        key, block = entry
         life_us = (self._idle_us + UNSEEN_GAP_US) / (self._evicted + 1)
-        return self._record.log_worth(block.workload, now_us - block.used_us, life_us)
+        return self._record.log_worth(block.workload, now_us - block.used_us, life_us), key
+
+    def _has_head(self, group: str, heap: list[tuple[_Key, CacheBlock]]) -> bool:
+        """Whether a heap has an entry, after stale ones are dropped from its head."""
+        while heap and not self._holds(group, heap[0]):
+            heapq.heappop(heap)
+            self._entries -= 1
+        return bool(heap)
 
     def _holds(self, group: str, entry: tuple[_Key, CacheBlock]) -> bool:
         key, block = entry
         return self._may_go(block) and self._group(block) == group and self._order(block) == key
 
     def _compact(self) -> None:
-        for group, heap in list(self._heaps.items()):
+        for group, heap in self._heaps.items():
             kept = {entry[1].serial: entry for entry in heap if self._holds(group, entry)}
             self._heaps[group] = list(kept.values())
             heapq.heapify(self._heaps[group])

@@ -3,18 +3,22 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
-from kvcompass.engine_model.block_cache import BlockCache, Holding
+from kvcompass.engine_model import EvictionPolicy, TierEvents
+from kvcompass.engine_model.block_cache import DRAM, VRAM, BlockCache, Holding
+from kvcompass.engine_model.eviction import MAX_WORKLOADS, ReuseRecord
 from kvcompass.engine_model.token_chain import TokenChain
 from tests.models.cache_naive import NaiveCache, NaiveHolding
 
 PAGE = 2
 CAPACITY = 12
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=14)
+WORKLOADS = st.sampled_from(("", "chat-1", "chat-2"))
 
 
 def chain_of(tokens: list[int]) -> TokenChain:
@@ -22,37 +26,50 @@ def chain_of(tokens: list[int]) -> TokenChain:
 
 
 class CacheBesideItsTwin(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache = BlockCache(PAGE, CAPACITY)
-        self.twin = NaiveCache(PAGE, CAPACITY)
+    """Equal to the twin after every step, and so is what a listener replays from the events."""
+
+    @initialize(dram=st.sampled_from((0, 3, 8, 30)), policy=st.sampled_from(EvictionPolicy))
+    def start(self, dram: int, policy: EvictionPolicy) -> None:
+        self.cache = BlockCache(PAGE, CAPACITY, dram, policy)
+        self.twin = NaiveCache(PAGE, CAPACITY, dram, policy.value)
+        self.now_us = 0
         self.running: list[tuple[list[int], TokenChain, Holding, NaiveHolding]] = []
         self.names: dict[int, tuple[int, ...]] = {}
-        self.resident: set[int] = set()
+        self.held: dict[str, set[int]] = {VRAM: set(), DRAM: set()}
         assert self.cache.take_events() == [AllBlocksCleared()]
 
-    @rule(tokens=TOKENS, answer=st.integers(0, 4))
-    def open(self, tokens: list[int], answer: int) -> None:
+    @rule(tokens=TOKENS, answer=st.integers(0, 4), workload=WORKLOADS)
+    def open(self, tokens: list[int], answer: int, workload: str) -> None:
         chain = chain_of(tokens)
         total = -(-(len(tokens) + answer) // PAGE)
         limit = (len(tokens) - 1) // PAGE
         for i, name in enumerate(chain.hashes):
             self.names[name] = tuple(tokens[: (i + 1) * PAGE])
         assert self.cache.match(chain, limit) == self.twin.match(tokens, limit)
-        mine = self.cache.open(chain, limit, total, 0)
-        theirs = self.twin.open(tokens, limit, total)
+        mine = self.cache.open(chain, limit, total, self.now_us, workload)
+        theirs = self.twin.open(tokens, limit, total, self.now_us, workload)
         assert (mine is None) == (theirs is None)
         if mine is not None and theirs is not None:
             self.running.append((tokens, chain, mine, theirs))
+            assert mine.loaded == theirs.loaded
             # The last token is always left to compute.
             assert len(mine.path) * PAGE < len(tokens)
+
+    @rule(seconds=st.sampled_from((1, 5, 100, 3_000)))
+    def wait(self, seconds: int) -> None:
+        self.now_us += seconds * 1_000_000
+
+    @rule(policy=st.sampled_from(EvictionPolicy))
+    def change_the_policy(self, policy: EvictionPolicy) -> None:
+        self.cache.set_policy(policy)
+        self.twin.set_policy(policy.value)
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 99))
     def store(self, which: int) -> None:
         tokens, chain, mine, theirs = self.running[which % len(self.running)]
-        self.cache.store(mine, chain, 0)
-        self.twin.store(theirs, tokens)
+        self.cache.store(mine, chain, self.now_us)
+        self.twin.store(theirs, tokens, self.now_us)
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 99))
@@ -61,43 +78,56 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
         self.cache.close(mine)
         self.twin.close(theirs)
 
+    @rule(tokens=TOKENS, answer=st.integers(0, 4), workload=WORKLOADS)
+    def serve(self, tokens: list[int], answer: int, workload: str) -> None:
+        """A whole request, so that caches fill up."""
+        before = len(self.running)
+        self.open(tokens, answer, workload)
+        if len(self.running) > before:
+            self.store(len(self.running) - 1)
+            self.close(len(self.running) - 1)
+
     @precondition(lambda self: not self.running)
     @rule()
     def clear(self) -> None:
         self.cache.clear()
-        self.twin.last_use.clear()
-        self.twin.free = CAPACITY
+        self.twin.clear()
 
     @invariant()
     def the_twins_agree_and_nothing_is_lost(self) -> None:
-        removed: list[int] = []
+        removed: dict[str, list[tuple[int, ...]]] = {VRAM: [], DRAM: []}
         for event in self.cache.take_events():
             match event:
                 case AllBlocksCleared():
-                    self.resident.clear()
-                case BlockStored(hashes=(name,), parent=parent):
-                    assert parent is None or parent in self.resident
-                    assert name not in self.resident
+                    self.held = {VRAM: set(), DRAM: set()}
+                case BlockStored(hashes=(int(name),), parent=parent, medium=str(medium)):
+                    assert parent is None or parent in self.held[medium]
+                    assert name not in self.held[medium]
                     assert self.names[name][-PAGE:] == tuple(event.tokens.tolist())
-                    self.resident.add(name)
-                case BlockRemoved(hashes=(name,)):
-                    removed.append(name)
-                    self.resident.remove(name)
-        removed_prefixes = [self.names[name] for name in removed]
-        assert removed_prefixes == self.twin.removed[::-1]
-        self.twin.removed.clear()
-        held = {self.names[name] for name in self.resident}
-        assert held == set(self.twin.last_use)
-        assert self.twin.locked() <= held
-        assert all(prefix[:-PAGE] in held or len(prefix) == PAGE for prefix in held)
+                    self.held[medium].add(name)
+                case BlockRemoved(hashes=(int(name),), medium=str(medium)):
+                    removed[medium].append(self.names[name])
+                    self.held[medium].remove(name)
+        for medium, tier in ((VRAM, self.twin.vram), (DRAM, self.twin.dram)):
+            evicted = self.twin.removed[medium]
+            # A step of this machine evicts at most once a tier.
+            assert removed[medium] == evicted[::-1]
+            evicted.clear()
+            held = {self.names[name] for name in self.held[medium]}
+            assert held == tier
+            assert all(prefix[:-PAGE] in held or len(prefix) == PAGE for prefix in held)
+        assert self.twin.locked() <= self.twin.vram
         reserved = sum(holding.room for _, _, holding, _ in self.running)
         assert self.cache.free_blocks + self.cache.resident_blocks + reserved == CAPACITY
         assert self.cache.free_blocks == self.twin.free
+        assert self.cache.resident_blocks == len(self.twin.vram)
         assert self.cache.locked_blocks == len(self.twin.locked())
+        assert self.cache.dram_blocks == len(self.twin.dram) <= self.cache.dram_capacity_blocks
+        assert self.cache.dram_capacity_blocks - self.cache.dram_blocks == self.twin.dram_free
 
 
 TestCache = CacheBesideItsTwin.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCache.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 @given(tokens=st.lists(st.integers(0, 2**31 - 1), max_size=40), cut=st.integers(0, 40))
@@ -148,3 +178,121 @@ def test_least_recently_used_leaves_go_first() -> None:
     removed = [event.hashes[0] for event in cache.take_events() if isinstance(event, BlockRemoved)]
     assert set(removed) == {chains[1].hashes[0], chains[2].hashes[0]}
     assert all(a != b for a, b in pairwise(removed))
+
+
+def serve(cache: BlockCache, tokens: list[int], at_us: int = 0) -> Holding:
+    """Prefill a prompt to its last page, and let go."""
+    chain = chain_of([*tokens, 0])
+    holding = cache.open(chain, len(tokens) // PAGE, len(tokens) // PAGE, at_us)
+    assert holding is not None
+    cache.store(holding, chain, at_us)
+    cache.close(holding)
+    return holding
+
+
+def told(cache: BlockCache) -> list[tuple[str, int, str | None]]:
+    """Events as (what, first token of the last page, medium)."""
+    said: list[tuple[str, int, str | None]] = []
+    for event in cache.take_events():
+        match event:
+            case BlockStored(hashes=(int(name),)):
+                PAGES[name] = int(event.tokens[0])
+                said.append(("+", PAGES[name], event.medium))
+            case BlockRemoved(hashes=(int(name),)):
+                said.append(("-", PAGES[name], event.medium))
+    return said
+
+
+PAGES: dict[int, int] = {}
+A, B = [1, 1, 2, 2], [3, 3, 4, 4]
+
+
+@pytest.mark.parametrize("tier_events", TierEvents)
+def test_what_each_version_tells_of_its_tiers(tier_events: TierEvents) -> None:
+    """The steps of a recorded HiRadixCache: store, demote, load back, compute again, leave both tiers."""
+    cache = BlockCache(PAGE, 3, 4, tier_events=tier_events)
+    steps = []
+    serve(cache, A)
+    steps.append(told(cache))
+    serve(cache, B)
+    steps.append(told(cache))
+    assert serve(cache, A).loaded == 1
+    steps.append(told(cache))
+    # Only one page may be matched, so the second is computed again.
+    chain = chain_of(B)
+    holding = cache.open(chain, 1, 2, 0)
+    assert holding is not None
+    cache.store(holding, chain, 0)
+    cache.close(holding)
+    steps.append(told(cache))
+    serve(cache, [5, 5, 6, 6, 7, 7])
+    steps.append(told(cache))
+
+    tiers = tier_events is not TierEvents.UNTOLD
+    new = tier_events is TierEvents.ALL
+    expected = [
+        [("+", 1, VRAM), ("+", 2, VRAM)] + tiers * [("+", 1, DRAM), ("+", 2, DRAM)],
+        tiers * [("-", 2, VRAM)]
+        + [("+", 3, VRAM), ("+", 4, VRAM)]
+        + tiers * [("+", 3, DRAM), ("+", 4, DRAM)],
+        tiers * [("-", 4, VRAM), ("+", 2, VRAM)],
+        tiers * [("-", 2, VRAM)] + new * [("+", 4, VRAM)],
+        tiers * [("-", 3, VRAM), ("-", 4, VRAM), ("-", 1, VRAM)]
+        + [("+", 5, VRAM), ("+", 6, VRAM), ("+", 7, VRAM)]
+        + [("-", 4, DRAM if tiers else VRAM), ("-", 1, DRAM if tiers else VRAM)]
+        + [("-", 2, DRAM if tiers else VRAM)]
+        + tiers * [("+", 5, DRAM), ("+", 6, DRAM), ("+", 7, DRAM)],
+    ]
+    for step, want in zip(steps, expected, strict=True):
+        assert sorted(step) == sorted(want)
+
+
+def test_a_full_dram_tier_keeps_what_vram_also_has() -> None:
+    cache = BlockCache(PAGE, 4, 1)
+    serve(cache, A)
+    cache.take_events()
+    serve(cache, B)
+    assert [event for event in told(cache) if event[2] == DRAM] == []
+
+
+def test_policies_choose_different_victims() -> None:
+    """X was stored first and is used most, Y was used longest ago, Z only once."""
+    x, y, z = [1, 1], [2, 2], [3, 3]
+    victims = {}
+    for policy in (EvictionPolicy.LRU, EvictionPolicy.LFU, EvictionPolicy.FIFO):
+        cache = BlockCache(PAGE, 3, policy=policy)
+        for tokens in (x, y, y, x, x, z):
+            serve(cache, tokens)
+        told(cache)
+        serve(cache, [4, 4])
+        victims[policy] = next(page for what, page, _ in told(cache) if what == "-")
+    assert victims == {EvictionPolicy.LRU: 2, EvictionPolicy.LFU: 3, EvictionPolicy.FIFO: 1}
+
+
+def test_the_workload_aware_policy_lets_go_what_its_category_seldom_reuses() -> None:
+    cache = BlockCache(PAGE, 2, policy=EvictionPolicy.WA)
+
+    def use(tokens: list[int], at_s: int, workload: str) -> None:
+        chain = chain_of([*tokens, 0])
+        holding = cache.open(chain, 1, 1, at_s * 1_000_000, workload)
+        assert holding is not None
+        cache.store(holding, chain, at_s * 1_000_000)
+        cache.close(holding)
+
+    for second in range(8):
+        use([1, 1], 2 * second, "chat")
+        use([10 + second] * 2, 2 * second + 1, "batch")
+        told(cache)
+    # The chat is the older one by now; LRU would let it go.
+    use([1, 1], 17, "chat")
+    use([20, 20], 18, "batch")
+    told(cache)
+    use([30, 30], 19, "batch")
+    assert ("-", 20, VRAM) in told(cache)
+
+
+def test_categories_are_bounded() -> None:
+    record = ReuseRecord()
+    for number in range(2 * MAX_WORKLOADS):
+        record.note_use(record.category(str(number)))
+    assert len(record._uses) == MAX_WORKLOADS + 1

@@ -1,13 +1,23 @@
 """Laws of the engine: results do not depend on who asks when, nothing leaks, turns are kept."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
-from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, EngineTiming, Progress, Rejection
+from kvcompass.engine_model import (
+    Engine,
+    EngineConfig,
+    EngineRequest,
+    EngineTiming,
+    EvictionPolicy,
+    Progress,
+    Rejection,
+)
 
 PAGE = 4
 CONFIG = EngineConfig(page_size=PAGE, cache_tokens=160, max_running=3, max_queued=4)
@@ -28,37 +38,73 @@ def stored(batches: list[list[EngineEvent]]) -> list[BlockStored]:
     return [event for batch in batches for event in batch if isinstance(event, BlockStored)]
 
 
+@dataclass(frozen=True)
+class Arrival:
+    at_us: int
+    prompt: list[int]
+    answer: int
+    abort_after_us: int | None
+    transferred: bool
+
+
+@dataclass(frozen=True)
+class Change:
+    at_us: int
+    to: EvictionPolicy | float
+
+
 ARRIVALS = st.lists(
-    st.tuples(
+    st.builds(
+        Arrival,
         st.integers(0, 60_000),
         st.lists(st.integers(0, 1), min_size=1, max_size=40),
         st.integers(0, 12),
         st.one_of(st.none(), st.integers(0, 80_000)),
+        st.integers(0, 4).map(lambda one_of_five: one_of_five == 0),
     ),
     max_size=9,
 )
+CHANGES = st.lists(
+    st.builds(
+        Change,
+        st.integers(0, 200_000),
+        st.one_of(st.sampled_from(EvictionPolicy), st.sampled_from((1.0, 0.5, 7.3))),
+    ),
+    max_size=4,
+)
 
 
-def play(arrivals: list[tuple[int, list[int], int, int | None]], asks: list[int]) -> tuple[object, Engine]:
-    """Run arrivals and aborts through an engine that is also asked at other times."""
-    engine = Engine(CONFIG)
-    moments: list[tuple[int, int, str, EngineRequest | None]] = []
-    for i, (at, prompt, answer, abort_after) in enumerate(arrivals):
-        moments.append((at, 0, str(i), request(str(i), prompt, answer)))
-        if abort_after is not None:
-            moments.append((at + abort_after, 1, str(i), None))
-    moments += [(at, 2, "", None) for at in asks]
+def play(
+    config: EngineConfig, arrivals: list[Arrival], changes: list[Change], asks: list[int]
+) -> tuple[object, Engine]:
+    """Run arrivals, aborts and changes through an engine that is also asked at other times."""
+    engine = Engine(config)
     outcomes: list[object] = []
-    for at, kind, name, what in sorted(moments, key=lambda moment: moment[:3]):
-        if what is not None:
-            outcomes.append(engine.submit(what, at))
-        elif kind == 1:
-            outcomes.append(engine.abort(name, at))
+    moments: list[tuple[int, int, Callable[[int], object]]] = []
+    for i, arrival in enumerate(arrivals):
+        name = str(i)
+        what = replace(
+            request(name, arrival.prompt, arrival.answer),
+            transferred=arrival.transferred,
+            workload=f"turn-{i % 3}",
+        )
+        moments.append((arrival.at_us, 0, partial(engine.submit, what)))
+        if arrival.abort_after_us is not None:
+            moments.append((arrival.at_us + arrival.abort_after_us, 1, partial(engine.abort, name)))
+    for change in changes:
+        if isinstance(change.to, EvictionPolicy):
+            moments.append((change.at_us, 2, partial(engine.set_eviction, change.to)))
         else:
-            engine.advance(at)
+            moments.append((change.at_us, 2, partial(engine.set_slowdown, change.to)))
+    moments += [(at, 3, engine.advance) for at in asks]
+    for at, _, act in sorted(moments, key=lambda moment: moment[:2]):
+        if act != engine.advance:
+            outcomes.append(act(at))
+        else:
+            act(at)
     engine.advance(FOREVER)
     events = [
-        (type(event).__name__, getattr(event, "hashes", ()))
+        (type(event).__name__, getattr(event, "hashes", ()), getattr(event, "medium", None))
         for batch in engine.take_batches()
         for event in batch
     ]
@@ -66,15 +112,18 @@ def play(arrivals: list[tuple[int, list[int], int, int | None]], asks: list[int]
 
 
 @settings(max_examples=80, deadline=None)
-@given(ARRIVALS, st.lists(st.integers(0, 200_000), max_size=20))
+@given(st.sampled_from((0, 40, 400)), ARRIVALS, CHANGES, st.lists(st.integers(0, 200_000), max_size=20))
 def test_what_happens_does_not_depend_on_when_one_looks(
-    arrivals: list[tuple[int, list[int], int, int | None]], asks: list[int]
+    host_cache_tokens: int, arrivals: list[Arrival], changes: list[Change], asks: list[int]
 ) -> None:
-    quiet, engine = play(arrivals, [])
-    watched, _ = play(arrivals, asks)
+    config = replace(CONFIG, host_cache_tokens=host_cache_tokens)
+    quiet, engine = play(config, arrivals, changes, [])
+    watched, _ = play(config, arrivals, changes, asks)
     assert quiet == watched
     load = engine.load(FOREVER)
     assert (load.running, load.waiting, load.used_tokens, load.decoding) == (0, 0, 0, 0)
+    assert load.host_used_tokens <= load.host_capacity_tokens == host_cache_tokens
+    assert load.waiting_uncached_tokens == 0
     assert engine.cache.free_blocks + engine.cache.resident_blocks == engine.cache.capacity_blocks
     assert engine.next_deadline_us() is None
 
@@ -195,3 +244,92 @@ def test_events_of_a_short_answer_do_not_wait_for_a_long_one() -> None:
     assert engine.load(60 * CONFIG.timing.decode_step_us(0)).running == 1
     blocks = [event.tokens.tolist() for event in stored(engine.take_batches())]
     assert [1_000, 1_001, 1_002, 1_003] in blocks
+
+
+def test_what_dram_kept_is_loaded_back_before_the_prefill() -> None:
+    engine = Engine(replace(CONFIG, host_cache_tokens=400))
+    timing = CONFIG.timing
+    engine.submit(request("a", [1] * 100), 0)
+    engine.submit(request("b", [2] * 140), 0)
+    run(engine)
+    engine.submit(request("again", [1] * 100), FOREVER)
+    engine.advance(2 * FOREVER)
+    (step,) = engine.take_progress()
+    # 160 tokens of VRAM hold 140 of b and 20 of a; 96 of a may be matched.
+    assert (step.cached_tokens, step.cached_host_tokens) == (96, 76)
+    assert step.at_us == FOREVER + timing.prefill_us(96, 4) + timing.reload_us(76)
+    load = engine.load(2 * FOREVER)
+    assert (load.cached_tokens, load.cached_host_tokens) == (96, 76)
+    assert load.host_used_tokens == 240
+
+
+def test_reloading_costs_what_the_link_carries() -> None:
+    assert EngineTiming().reload_us(1_000) == 5_240
+
+
+def test_a_transferred_request_decodes_at_once_and_leaves_no_trace() -> None:
+    engine = Engine(CONFIG)
+    engine.take_batches()
+    engine.submit(replace(request("a", [1] * 100, 3), transferred=True), 500)
+    assert engine.load(500).used_tokens == 104
+    steps = run(engine)
+    assert [(step.generated, step.cached_tokens) for step in steps] == [(1, 0), (2, 0), (3, 0)]
+    assert steps[0].at_us == 500
+    assert steps[1].at_us == 500 + CONFIG.timing.decode_step_us(101)
+    assert engine.take_batches() == []
+    load = engine.load(FOREVER)
+    assert (load.prefill_busy_us, load.prompt_tokens, load.used_tokens) == (0, 0, 0)
+    assert engine.cache.resident_blocks == 0
+
+
+def test_a_transferred_request_matches_nothing_and_waits_for_memory() -> None:
+    engine = Engine(CONFIG)
+    engine.submit(request("a", [1] * 100, 40), 0)
+    engine.submit(replace(request("b", [1] * 100, 2), transferred=True), 10)
+    done = [step.request_id for step in run(engine) if step.finished]
+    assert done == ["a", "b"]
+
+
+def test_slow_takes_effect_for_work_that_starts_after() -> None:
+    engine = Engine(CONFIG)
+    timing = CONFIG.timing
+    one = timing.prefill_us(0, 20)
+    engine.submit(request("a", [1] * 20), 0)
+    engine.submit(request("b", [2] * 20, 2), 0)
+    engine.set_slowdown(3.0, one // 2)
+    slow = one + 3 * one
+    step = 3 * timing.decode_step_us(21)
+    assert [done.at_us for done in run(engine)] == [one, slow, slow + step]
+    engine.set_slowdown(1.0, FOREVER)
+    engine.submit(request("c", [3] * 20), FOREVER)
+    engine.advance(2 * FOREVER)
+    assert engine.take_progress()[0].at_us == FOREVER + one
+
+
+def test_eviction_can_be_changed_while_running() -> None:
+    def reused(policy: EvictionPolicy | None) -> int:
+        engine = Engine(CONFIG)
+        if policy is not None:
+            engine.set_eviction(policy, 0)
+        # 1 is used three times, 2 was used last.
+        for turn, token in enumerate((1, 1, 1, 2, 3, 1)):
+            engine.submit(request(str(turn), [token] * (60 if token < 3 else 80)), turn * 10**6)
+        engine.advance(FOREVER)
+        return engine.take_progress()[-1].cached_tokens
+
+    assert reused(None) < reused(EvictionPolicy.LFU) == 56
+
+
+def test_the_prefill_rate_can_be_read_from_two_loads() -> None:
+    engine = Engine(CONFIG)
+    engine.submit(request("a", [1] * 100), 0)
+    engine.submit(request("b", [1] * 100), 0)
+    engine.submit(request("c", [2] * 40), 0)
+    assert engine.load(0).waiting_uncached_tokens == 140
+    first = CONFIG.timing.prefill_us(0, 100)
+    second = CONFIG.timing.prefill_us(96, 4)
+    halfway = engine.load(first + 1)
+    assert (halfway.prefilled_tokens, halfway.prefilled_us) == (100, first)
+    assert halfway.waiting_uncached_tokens == int(40 * (1 - 96 / 200))
+    later = engine.load(first + second)
+    assert (later.prefilled_tokens, later.prefilled_us) == (104, first + second)
