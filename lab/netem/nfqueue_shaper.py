@@ -6,9 +6,11 @@ would else throttle it.
 
 import ctypes
 import os
+import platform
 import random
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +29,9 @@ _SOL_NETLINK: Final = 270
 _NETLINK_NO_ENOBUFS: Final = 5
 _SO_RCVBUFFORCE: Final = 33
 _PR_SET_TIMERSLACK: Final = 29
+_SYS_SCHED_SETATTR: Final = 314 if platform.machine() == "x86_64" else 274
+_SCHED_ATTR: Final = struct.pack("=IIQiIQQQ", 48, 0, 0, 0, 0, 100_000, 0, 0)
+"""struct sched_attr of an ordinary thread that asks for slices of 0.1 ms; Linux 6.12 and newer heed it."""
 _BUFFER_BYTES: Final = 16 << 20
 _FIRST_QUEUE: Final = 100
 _BATCH: Final = 256
@@ -107,7 +112,7 @@ class NfqueueShaper:
 
     def _serve(self) -> None:
         assert self._socket is not None
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        _be_punctual()
         queues = self._socket
         lines = self._lines
         while not self._stopping.is_set():
@@ -145,6 +150,13 @@ class NfqueueShaper:
                     value = wire.ACCEPT if fate is Fate.PASSES_AT_ONCE else wire.DROP
                     verdicts.append(wire.verdict(packet.queue, packet.number, value))
         return verdicts
+
+
+def _be_punctual() -> None:
+    """Asks the kernel to wake this thread on time, and before others that wait for a core; it may decline."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    libc.syscall(_SYS_SCHED_SETATTR, 0, _SCHED_ATTR, 0)
 
 
 def _open(queues: Iterable[int]) -> socket.socket:
