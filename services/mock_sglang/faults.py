@@ -50,7 +50,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eviction_policy: EvictionName | None = None
     """Null is the setting's."""
     random_seed: int = 0
-    """Of the shares: equal settings and an equal sequence of questions give equal faults."""
+    """Of the shares: equal settings give the same fate to the nth request and to the nth batch."""
 
 
 _FAULTS = msgspec.json.Decoder(Faults)
@@ -109,7 +109,9 @@ class FaultSwitches:
     def set(self, faults: Faults) -> None:
         """From now on, exactly these. A crash that was still to come is called off."""
         self.now = msgspec.structs.replace(faults, restart=False)
-        self._random = random.Random(faults.random_seed)  # noqa: S311
+        # A stream of its own for each share, so that neither depends on how requests and batches interleave.
+        self._request_draws = random.Random(f"requests {faults.random_seed}")  # noqa: S311
+        self._batch_draws = random.Random(f"batches {faults.random_seed}")  # noqa: S311
         self._left_to_drop = faults.drop_events.next_batches
         _let(self._answering, not faults.hang)
         _let(self._telling_load, not faults.silence_load)
@@ -144,7 +146,7 @@ class FaultSwitches:
 
     def fails(self) -> bool:
         """Whether this request gets status 500."""
-        failed = self._random.random() < self.now.status_500
+        failed = self._request_draws.random() < self.now.status_500
         self.counts["status_500"] += failed
         return failed
 
@@ -153,7 +155,7 @@ class FaultSwitches:
         lost = self.now.drop_events
         if self._left_to_drop:
             self._left_to_drop -= 1
-        elif not self._random.random() < lost.share:
+        elif self._batch_draws.random() >= lost.share:
             return Delivery.SENT
         self.counts["drop_events"] += 1
         return Delivery.UNSENT if lost.kept else Delivery.FORGOTTEN

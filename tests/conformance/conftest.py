@@ -1,0 +1,74 @@
+"""Which engine the suite is put to: the one that the environment names, else the double as every version.
+
+    KVCOMPASS_ENGINE_URL=http://127.0.0.1:30000 KVCOMPASS_ENGINE_EVENTS=tcp://127.0.0.1:5557 \
+    KVCOMPASS_ENGINE_REPLAY=tcp://127.0.0.1:5657 pytest tests/conformance
+
+The engine must be idle and stay so: the suite empties its cache before every test.
+KVCOMPASS_ENGINE_VOCABULARY bounds the token ids of its prompts (500 unless set). See docs/engine-double.md.
+"""
+
+import os
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.server import MockServer
+from services.mock_sglang.settings import MockSettings
+from services.prompt import PromptEncoder
+from tests.conformance.engine_under_test import EngineUnderTest, attach
+
+ANY_PORT = "tcp://127.0.0.1:*"
+REAL_URL = os.environ.get("KVCOMPASS_ENGINE_URL", "")
+ENGINES = ["real"] if REAL_URL else [f"double {version}" for version in PROFILES]
+VOCABULARY = int(os.environ.get("KVCOMPASS_ENGINE_VOCABULARY", "500"))
+
+
+@pytest_asyncio.fixture(params=ENGINES, scope="session", loop_scope="session")
+async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
+    """An engine and all that is connected to it."""
+    if REAL_URL:
+        events, replay = os.environ["KVCOMPASS_ENGINE_EVENTS"], os.environ["KVCOMPASS_ENGINE_REPLAY"]
+        seed = random.randrange(2**32)
+        async with attach(
+            REAL_URL, events, replay, vocabulary=VOCABULARY, seed=seed, settled_ms=500
+        ) as engine:
+            yield engine
+        return
+    settings: dict[str, Any] = {
+        "address": "127.0.0.1:0",
+        "model": "m",
+        "event_profile": request.param.removeprefix("double "),
+        "page_size": 16,
+        "cache_tokens": 4_096,
+        "context_length": 2_048,
+        "time_scale": 0.02,
+        "health_delay_s": 0.3,
+        "event_endpoint": ANY_PORT,
+        "replay_endpoint": ANY_PORT,
+    }
+    server = MockServer(MockSettings(**settings), PromptEncoder.load())
+    await server.start()
+    url = f"http://127.0.0.1:{server.port}"
+    try:
+        async with attach(
+            url,
+            server.event_endpoint,
+            server.replay_endpoint,
+            vocabulary=VOCABULARY,
+            seed=1,
+            settled_ms=40,
+        ) as engine:
+            yield engine
+    finally:
+        await server.stop(drain_s=0.1)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def engine(attached: EngineUnderTest) -> EngineUnderTest:
+    """The engine under test, idle and empty."""
+    await attached.empty()
+    return attached
