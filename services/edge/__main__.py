@@ -18,10 +18,12 @@ def main() -> None:
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/edge/settings.py"
     )
+    parser.add_argument("--id", help="which edge of the plan this is; goes before the settings' `id`")
     arguments = parser.parse_args()
+    overrides = {} if arguments.id is None else {"id": arguments.id}
 
     async def serve(lifecycle: Lifecycle) -> None:
-        settings = load_settings(EdgeSettings, arguments.settings)
+        settings = load_settings(EdgeSettings, arguments.settings, overrides)
         configure_logging("edge", settings.id, settings.log_level)
         plan_path = resolve_path(arguments.settings, settings.plan)
         with faults_named(arguments.settings):

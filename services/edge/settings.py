@@ -53,8 +53,12 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     """This edge's id in the plan."""
     peer_key: str
     """Shared by the fleet's edges: bearer key of the listener between regions. At least 16 characters."""
+    peer_key_file: str = ""
+    """A file with the same, instead of it. Relative to the settings file."""
     engine_key: str = ""
     """Bearer key that the engines of this region demand (SGLang's `--api-key`); nobody else is sent it."""
+    engine_key_file: str = ""
+    """A file with the same, instead of it. Relative to the settings file."""
     policy: PolicyName = "kvcompass"
     """`regional` sees only its own region's workers, `round_robin` no caches: both are there to compare."""
     lab_mode: bool = False

@@ -35,14 +35,15 @@ def main() -> None:
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/maintenance/settings.py"
     )
-    path: Path = parser.parse_args(sys.argv[1:]).settings
+    parser.add_argument("--id", help="which unit of the plan this is; goes before the settings' `id`")
+    arguments = parser.parse_args(sys.argv[1:])
 
-    run(lambda lifecycle: start(path, lifecycle))
+    run(lambda lifecycle: start(arguments.settings, lifecycle, unit_id=arguments.id))
 
 
-async def start(path: Path, lifecycle: Lifecycle) -> None:
+async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None) -> None:
     """Composes the unit from a settings file; serves until the lifecycle stops. Errors: KVCompassError."""
-    settings = load_settings(MaintenanceSettings, path)
+    settings = load_settings(MaintenanceSettings, path, {} if unit_id is None else {"id": unit_id})
     configure_logging("maintenance", settings.id, settings.log_level)
     with faults_named(path):
         bounds = unit_bounds(settings)

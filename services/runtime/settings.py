@@ -48,6 +48,9 @@ class CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None = None) -> T:
     """Reads `path` into `cls`; `overrides` replace top-level fields.
 
+    A field `X_file` beside a field `X` names a file, relative to `path`, whose content is `X`: a secret that
+    stays out of the settings.
+
     Errors: `SettingsError` naming the field and the fix.
     """
     try:
@@ -68,6 +71,7 @@ def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None 
     raw.update(overrides or {})
     with faults_named(path):
         _refuse_unknown(raw, cls, "")
+        _take_files(raw, cls, path, "")
         try:
             return msgspec.convert(raw, cls, strict=True)
         except msgspec.ValidationError as error:
@@ -97,9 +101,39 @@ def _refuse_unknown(raw: Mapping[str, Any], cls: type[msgspec.Struct], prefix: s
     for name, value in raw.items():
         if name not in hints:
             raise SettingsError(unknown_key(name, hints), field=prefix + name)
-        section = next((each for each in _alternatives(hints[name]) if _is_section(each)), None)
+        section = _section(hints[name])
         if section is not None and isinstance(value, dict):
             _refuse_unknown(value, section, f"{prefix}{name}.")
+
+
+def _take_files(raw: dict[str, Any], cls: type[msgspec.Struct], settings_file: Path, prefix: str) -> None:
+    """Puts the content of each file that `X_file` names under `X`, and `X_file` away.
+
+    Errors: SettingsError, which never shows the content.
+    """
+    hints = get_type_hints(cls)
+    for name, value in list(raw.items()):
+        section, target = _section(hints[name]), name.removesuffix("_file")
+        if section is not None and isinstance(value, dict):
+            _take_files(value, section, settings_file, f"{prefix}{name}.")
+        elif target != name and target in hints and isinstance(value, str):
+            if target in raw:
+                raise SettingsError(f"{prefix}{target} is given too: keep one of them", field=prefix + name)
+            raw[target] = _secret(resolve_path(settings_file, value), prefix + name)
+            del raw[name]
+
+
+def _secret(path: Path, field: str) -> str:
+    """The file's text without the white space around it."""
+    try:
+        text = path.read_text("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not text", field=field) from error
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}", field=field) from error
+    if not text:
+        raise SettingsError(f"{path} is empty", field=field)
+    return text
 
 
 def _choices(cls: type[msgspec.Struct], field: str) -> str:
@@ -114,6 +148,11 @@ def _choices(cls: type[msgspec.Struct], field: str) -> str:
 def _alternatives(hint: Any) -> tuple[Any, ...]:
     """`A | None` as (A, None); any other type alone."""
     return get_args(hint) if isinstance(hint, UnionType) else (hint,)
+
+
+def _section(hint: Any) -> type[msgspec.Struct] | None:
+    """The Struct that a field takes, if it takes one."""
+    return next((each for each in _alternatives(hint) if _is_section(each)), None)
 
 
 def _is_section(hint: Any) -> TypeGuard[type[msgspec.Struct]]:

@@ -24,11 +24,18 @@ def main() -> None:
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/worker_agent/settings.py"
     )
-    path: Path = parser.parse_args(sys.argv[1:]).settings
+    parser.add_argument(
+        "--workers",
+        nargs="+",
+        help="which workers of the plan it serves; goes before the settings' `workers`",
+    )
+    arguments = parser.parse_args(sys.argv[1:])
+    path: Path = arguments.settings
+    overrides = {} if arguments.workers is None else {"workers": arguments.workers}
     gc.set_threshold(*_GARBAGE_THRESHOLDS)
 
     async def serve(lifecycle: Lifecycle) -> None:
-        settings = load_settings(WorkerAgentSettings, path)
+        settings = load_settings(WorkerAgentSettings, path, overrides)
         configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
         with faults_named(path):
             process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))

@@ -16,6 +16,8 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """vLLM tells a store again when nothing changed; SGLang never does, but may store equal tokens twice."""
     api_key: str = ""
     """Bearer key of the engines' HTTP listeners; empty sends none."""
+    api_key_file: str = ""
+    """A file with the same, instead of it. Relative to the settings file."""
     load_period_ms: int = 100
     """Between two questions for the load: a queue moves by a prefill in about that time."""
     load_timeout_ms: int = 2_000
