@@ -8,7 +8,7 @@ PACKAGES := kvcompass services lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
 
-.PHONY: help setup setup-dev demo lab test test-unit test-e2e check format lint types contracts proto lock bench clean
+.PHONY: help setup setup-dev demo lab test test-unit test-e2e check format lint types contracts proto lock bench compose-test netem-test dashboard dashboard-schema clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -75,6 +75,12 @@ lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
 	$(BIN)/python -m bench.keys
+
+compose-test: setup ## Builds the container lab, breaks it in every way, and writes out/compose.json
+	$(BIN)/python -m lab.compose_test --json out/compose.json
+
+dashboard: setup ## Regenerate the dashboard and the alert rules from the metric names
+	$(BIN)/python -m lab.dashboards
 
 clean: ## Remove everything that make created
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""`make compose-test`: puts the lab of deploy/compose through its paces, and writes what it saw."""
