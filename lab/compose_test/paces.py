@@ -13,6 +13,7 @@ from kvcompass.plan.model import Plan
 from lab.compose_test.engine import Compose, EngineError
 from lab.compose_test.figures import Figures
 from lab.compose_test.front import Front, StepFailedError, wait_until
+from lab.compose_test.idle_path import cross_after_silence
 from lab.compose_test.kills import kill_each
 from lab.compose_test.reuse import cut_off, reuse_across
 from lab.compose_test.round_trips import RoundTrip, measure_round_trips
@@ -45,7 +46,7 @@ class Paces:
         self._up()
         users = Users(self.front)
         with users:
-            for step in (self._wan, self._reuse, self._load, self._cut, self._dashboards):
+            for step in (self._wan, self._silence, self._reuse, self._load, self._cut, self._dashboards):
                 self._guarded(step.__name__.strip("_"), step)
             self._guarded("kills", lambda: self._kills(users))
         figures = self.figures
@@ -73,6 +74,13 @@ class Paces:
         self.figures.wan_error_ms = {pair: trip.error_ms for pair, trip in self.round_trips.items()}
         for pair, trip in self.round_trips.items():
             self.say(f"round trip {pair}: {trip.measured_ms:g} ms, planned {trip.planned_ms:g} ms")
+
+    def _silence(self) -> None:
+        idle_path = cross_after_silence(self.compose, self.plan, "us", "asia")
+        self.figures.idle_path = idle_path
+        self.say(
+            f"64 KB to asia after {idle_path['idle_s']:g} s of silence: {idle_path['after_idle_ms']:.1f} ms"
+        )
 
     def _reuse(self) -> None:
         reuse = reuse_across(self.front, "us", "asia")
