@@ -54,8 +54,7 @@ def views(metrics: Expressions) -> Row:
                 unit=Unit.EVENTS_A_MINUTE,
                 queries=(
                     Query(
-                        metrics.a_minute("kvcompass_edge_view_resubscriptions_total", "region", "reason"),
-                        "{{region}} {{reason}}",
+                        metrics.a_minute("kvcompass_edge_view_resubscriptions_total", "reason"), "{{reason}}"
                     ),
                 ),
                 stacked=True,

@@ -112,4 +112,4 @@ def _planned_rtt(metrics: Expressions) -> str:
     back = f'label_replace({there}, "end", "$1", "origin", "(.*)")'
     back = f'label_replace({back}, "origin", "$1", "destination", "(.*)")'
     back = f'label_replace({back}, "destination", "$1", "end", "(.*)")'
-    return f"{there} + on (origin, destination) {back}"
+    return f"({there} + on (origin, destination) {back})"

@@ -1,0 +1,200 @@
+"""What expressions and alerts come to, on series made up for them; asked of Prometheus's own promtool."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.dashboards import signals
+from lab.dashboards.alerts import alerts
+from lab.dashboards.promql import Expressions, Scope
+from lab.dashboards.rows import rows
+from lab.dashboards.rows.workers import AGENT_STATES
+from lab.dashboards.verify import substituted
+
+PROMTOOL = shutil.which("promtool")
+PROMETHEUS = Path(__file__).parents[2] / "deploy" / "compose" / "prometheus"
+METRICS = Expressions(Scope((), "1m"))
+
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+
+
+def promtool(*arguments: str | Path) -> str:
+    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def evaluate(tmp_path: Path, series: dict[str, str], *, at: str = "2m", **wanted: Any) -> None:
+    """`wanted`: lists of promtool's `promql_expr_test` or `alert_rule_test`, without their `eval_time`."""
+    test = {
+        "interval": "5s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        **{kind: [{"eval_time": at, **each} for each in tests] for kind, tests in wanted.items()},
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(PROMETHEUS / "alerts.yml")], "tests": [test]}))
+    promtool("test", "rules", file)
+
+
+def values(expression: str, *samples: tuple[str, float]) -> dict[str, Any]:
+    expected = [{"labels": labels, "value": value} for labels, value in samples]
+    return {"expr": expression, "exp_samples": expected}
+
+
+def panel_expressions(number: int) -> list[str]:
+    panels = {panel.id: panel for row in rows() for panel in row.panels}
+    return [substituted(query.expression) for query in panels[number].queries]
+
+
+def fires(name: str, *labels: dict[str, str]) -> dict[str, Any]:
+    return {"alertname": name, "exp_alerts": [{"exp_labels": each} for each in labels]}
+
+
+def test_the_configuration_and_the_rules_are_valid() -> None:
+    promtool("check", "config", PROMETHEUS / "prometheus.yml")
+
+
+def test_error_share_counts_our_failures_and_is_nothing_without_traffic(tmp_path) -> None:
+    requests = 'kvcompass_edge_requests_total{route="chat", region="%s", outcome="%s"}'
+    series = {
+        requests % ("us", "ok"): "0+2x60",
+        requests % ("us", "timeout"): "0+1x60",
+        requests % ("us", "cancelled"): "0+1x60",
+        requests % ("eu", "ok"): "0+1x60",
+        requests % ("eu", "timeout"): "0+0x60",
+        requests % ("asia", "ok"): "5+0x60",
+        requests % ("asia", "timeout"): "5+0x60",
+    }
+    by_region = values(signals.error_share(METRICS, "region"), ('{region="us"}', 0.25), ('{region="eu"}', 0))
+    evaluate(tmp_path, series, promql_expr_test=[by_region])
+
+
+def test_crossing_share_tells_other_regions_from_home(tmp_path) -> None:
+    decisions = 'kvcompass_edge_decisions_total{region="%s", worker_region="%s", reason="%s"}'
+    series = {
+        decisions % ("us", "us", "nearer"): "0+1x60",
+        decisions % ("us", "us", "no_match"): "0+1x60",
+        decisions % ("us", "eu", "no_match"): "0+2x60",
+        decisions % ("eu", "eu", "no_match"): "0+4x60",
+        decisions % ("eu", "us", "no_match"): "0+0x60",
+        'kvcompass_edge_ready{region="us"}': "1x60",
+        'kvcompass_edge_ready{region="eu"}': "0x60",
+    }
+    by_region = values(
+        signals.crossing_share(METRICS, "region"), ('{region="us"}', 0.5), ('{region="eu"}', 0)
+    )
+    evaluate(
+        tmp_path, series, promql_expr_test=[by_region, values(signals.crossing_share(METRICS), ("{}", 0.25))]
+    )
+
+
+def test_states_become_their_place_in_the_list(tmp_path) -> None:
+    indicator = 'kvcompass_worker_agent_state{worker="%s", state="%s"}'
+    series = {
+        indicator % (worker, state.value): f"{int(worker == state.value)}x60"
+        for worker in ("exact", "partial", "refused")
+        for state in AGENT_STATES
+    }
+    places = {state.value: place for place, state in enumerate(AGENT_STATES)}
+    coded = METRICS.state("kvcompass_worker_agent_state", places, "worker")
+    wanted = [(f'{{worker="{worker}"}}', places[worker]) for worker in ("exact", "partial", "refused")]
+    evaluate(tmp_path, series, promql_expr_test=[values(coded, *wanted)])
+
+
+def test_the_planned_round_trip_is_both_ways_and_its_error_a_distance(tmp_path) -> None:
+    wan = 'kvcompass_wan_%s{region="%s", origin="%s", destination="%s"}'
+    series = {
+        wan % ("one_way_ms", "us", "us", "eu"): "150x60",
+        wan % ("one_way_ms", "eu", "eu", "us"): "170x60",
+        wan % ("rtt_ms", "us", "us", "eu"): "315x60",
+        wan % ("rtt_ms", "eu", "eu", "us"): "324x60",
+    }
+    there, back = '{origin="us", destination="eu"}', '{origin="eu", destination="us"}'
+    _, planned = panel_expressions(601)
+    (error,) = panel_expressions(602)
+    evaluate(
+        tmp_path,
+        series,
+        promql_expr_test=[values(planned, (there, 320), (back, 320)), values(error, (there, 5), (back, 4))],
+    )
+
+
+def test_the_first_screen_counts_what_is_not_well(tmp_path) -> None:
+    state = 'kvcompass_edge_view_state{region="us", instance="e", shard="%d", state="%s"}'
+    standing = 'kvcompass_edge_worker_standing{region="%s", worker="%s"}'
+    series = {
+        state % (0, "exact"): "1x60",
+        state % (0, "stale"): "0x60",
+        state % (1, "exact"): "0x60",
+        state % (1, "stale"): "1x60",
+        standing % ("us", "a"): "0x60",
+        standing % ("eu", "a"): "3x60",
+        standing % ("us", "b"): "0x60",
+        standing % ("eu", "b"): "0x60",
+        'up{job="edge", region="us", instance="e"}': "1x60",
+        'up{job="engine", region="us", instance="w"}': "0x60",
+        'up{job="someone_elses", region="us", instance="x"}': "0x60",
+    }
+    wanted = [
+        values(expression, ("{}", 1)) for number in (7, 8, 9) for expression in panel_expressions(number)
+    ]
+    evaluate(tmp_path, series, promql_expr_test=wanted)
+
+
+def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
+    series = {
+        'up{job="edge", region="us", instance="gone"}': "1x11 0x60",
+        'kvcompass_edge_ready{region="us", instance="e"}': "1x11 0x60",
+        'kvcompass_edge_view_state{region="us", instance="e", shard="1", state="stale"}': "0x11 1x60",
+        'kvcompass_edge_view_state{region="us", instance="e", shard="0", state="stale"}': "0x72",
+        'kvcompass_worker_agent_state{region="us", worker="w", state="refused"}': "0x11 1x60",
+        'kvcompass_worker_agent_state{region="us", worker="v", state="partial"}': "1x72",
+        'kvcompass_wan_partitioned{region="us", origin="us", destination="eu"}': "0x11 1x60",
+    }
+    page = {"severity": "page", "region": "us"}
+    names = [
+        "KVCompassProcessDown",
+        "KVCompassEdgeNotReady",
+        "KVCompassShardNotExact",
+        "KVCompassWorkerUnreachable",
+        "KVCompassWanPartition",
+    ]
+    evaluate(tmp_path, series, at="75s", alert_rule_test=[fires(name) for name in names])
+    wanted = [
+        {**page, "job": "edge", "instance": "gone"},
+        {**page, "instance": "e"},
+        {**page, "instance": "e", "shard": "1"},
+        {**page, "worker": "w"},
+        {"severity": "ticket", "origin": "us", "destination": "eu"},
+    ]
+    fired = [fires(name, labels) for name, labels in zip(names, wanted, strict=True)]
+    for each in fired:
+        each["exp_alerts"][0]["exp_annotations"] = annotations(
+            each["alertname"], each["exp_alerts"][0]["exp_labels"]
+        )
+    evaluate(tmp_path, series, at="3m", alert_rule_test=fired)
+
+
+def test_failing_requests_alert(tmp_path) -> None:
+    requests = 'kvcompass_edge_requests_total{region="us", outcome="%s"}'
+    series = {requests % "ok": "0+3x120", requests % "no_worker": "0+1x120"}
+    labels = {"severity": "page", "region": "us"}
+    name = "KVCompassErrorShare"
+    alert = fires(name, labels)
+    alert["exp_alerts"][0]["exp_annotations"] = annotations(name, labels, value="25%")
+    evaluate(tmp_path, series, at="1m", alert_rule_test=[fires(name)])
+    evaluate(tmp_path, series, at="5m", alert_rule_test=[alert])
+
+
+def annotations(name: str, labels: dict[str, str], value: str = "") -> dict[str, str]:
+    """The rule's, with its labels filled in."""
+    (alert,) = [alert for alert in alerts() if alert.name == name]
+    summary = alert.summary.replace("{{ $value | humanizePercentage }}", value)
+    for label, text in labels.items():
+        summary = summary.replace(f"{{{{ $labels.{label} }}}}", text)
+    assert "{{" not in summary
+    return {"summary": summary, "runbook": alert.runbook}
