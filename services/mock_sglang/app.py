@@ -48,6 +48,8 @@ class MockApp:
             ("POST", "/v1/completions"): generating.completion,
             ("POST", "/generate"): generating.generate,
             ("PUT", "/generate"): generating.generate,
+            ("POST", "/tokenize"): generating.tokenize,
+            ("POST", "/v1/tokenize"): generating.tokenize,
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._health,
             ("GET", "/health_generate"): self._health,

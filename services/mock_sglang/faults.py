@@ -16,6 +16,8 @@ from services.mock_sglang.settings import EvictionName
 
 CRASH_STATUS = 137
 """What a shell sees of a killed process."""
+STRIKES = ("hang", "status_500", "drop_events", "restart", "silence_load")
+"""Faults that strike again and again; the others are states, or the end."""
 
 
 class LostEvents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +103,7 @@ class FaultSwitches:
         self._answering = asyncio.Event()
         self._telling_load = asyncio.Event()
         self._left_to_drop = 0
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(dict.fromkeys(STRIKES, 0))
         """By fault: how often it struck. Monotonic."""
         self.now = Faults()
         self.set(self.now)

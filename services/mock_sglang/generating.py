@@ -11,7 +11,15 @@ from services.mock_sglang.faults import FaultSwitches
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.rank import Rank
 from services.mock_sglang.ranks import Ranks
-from services.mock_sglang.requests import CHAT, COMPLETION, GENERATE, Generation, RequestReader, decode
+from services.mock_sglang.requests import (
+    CHAT,
+    COMPLETION,
+    GENERATE,
+    TOKENIZE,
+    Generation,
+    RequestReader,
+    decode,
+)
 from services.mock_sglang.responses import (
     DONE,
     ChatForm,
@@ -31,7 +39,7 @@ FormClass = type[ChatForm] | type[CompletionForm] | type[GenerateForm]
 
 
 class Generating:
-    """Three routes over all ranks."""
+    """The routes over all ranks; /tokenize beside them, which reads as they do."""
 
     def __init__(
         self,
@@ -65,6 +73,12 @@ class Generating:
         """/generate."""
         body = decode(GENERATE, await read_body(receive))
         await self._respond(await self._reader.generate(body), GenerateForm, receive, send)
+
+    async def tokenize(self, scope: Message, receive: Receive, send: Send) -> None:
+        """/tokenize."""
+        tokens = await self._reader.tokenize(decode(TOKENIZE, await _json_body(scope, receive)))
+        limit = self._settings.context_length
+        await send_json(send, 200, {"tokens": tokens.tolist(), "count": len(tokens), "max_model_len": limit})
 
     def check_model(self, model: str) -> None:
         """Errors: EngineError 404."""

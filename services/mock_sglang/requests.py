@@ -80,6 +80,14 @@ class GenerateBody(EngineFields, frozen=True, kw_only=True):
     sampling_params: SamplingParams = SamplingParams()
 
 
+class TokenizeBody(msgspec.Struct, frozen=True):
+    """/tokenize; `messages` from 0.5.23 on."""
+
+    prompt: str | None = None
+    messages: list[Any] | None = None
+    tools: list[Any] | None = None
+
+
 class AbortBody(msgspec.Struct, frozen=True):
     """/abort_request."""
 
@@ -117,6 +125,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 CHAT = msgspec.json.Decoder(ChatBody)
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 GENERATE = msgspec.json.Decoder(GenerateBody)
+TOKENIZE = msgspec.json.Decoder(TokenizeBody)
 ABORT = msgspec.json.Decoder(AbortBody)
 
 
@@ -139,19 +148,32 @@ class RequestReader:
 
     async def chat(self, body: ChatBody) -> Generation:
         """Raises EngineError."""
-        if body.input_ids is not None and self._profile.chat_input_ids:
+        if body.input_ids is not None and self._profile.chat_token_ids:
             prompt = self._token_ids(body.input_ids, "input_ids")
         else:
-            try:
-                text = self._encoder.render_chat(body.messages, body.tools)
-            except PromptError as error:
-                raise bad_request(f"{error.field}: {error}", error.field) from error
-            prompt = await self._encoder.encode_async(text, rendered=True)
+            prompt = await self._chat_tokens(body.messages, body.tools)
         # Zero means "not set" on this route, in SGLang too.
         limit = body.max_completion_tokens or body.max_tokens
         _positive("max_tokens", limit)
         workload = f"chat {1 + len(body.messages) // 2}"
         return self._generation(body, prompt, limit, body.ignore_eos, body.n, workload)
+
+    async def tokenize(self, body: TokenizeBody) -> NDArray[np.int32]:
+        """Raises EngineError."""
+        messages = body.messages if self._profile.chat_token_ids else None
+        if (body.prompt is None) == (messages is None):
+            raise bad_request("Exactly one of 'prompt' or 'messages' must be provided.", "prompt")
+        if messages is not None:
+            return await self._chat_tokens(messages, body.tools)
+        assert body.prompt is not None
+        return await self._encoder.encode_async(body.prompt)
+
+    async def _chat_tokens(self, messages: list[Any], tools: list[Any] | None) -> NDArray[np.int32]:
+        try:
+            text = self._encoder.render_chat(messages, tools)
+        except PromptError as error:
+            raise bad_request(f"{error.field}: {error}", error.field) from error
+        return await self._encoder.encode_async(text, rendered=True)
 
     async def completion(self, body: CompletionBody) -> Generation:
         """Raises EngineError."""

@@ -44,6 +44,20 @@ async def test_chat_takes_token_ids_from_0_5_23_on() -> None:
     assert prompts["0.5.10"] != len(IDS)
 
 
+async def test_messages_are_tokenized_from_0_5_23_on_as_a_chat_renders_them() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    async with running(event_profile="0.5.23") as rig:
+        told = (await rig.client.post("/tokenize", json={"messages": messages})).json()
+        body = {"model": "m", "messages": messages, "max_tokens": 1}
+        chat = (await rig.client.post("/v1/chat/completions", json=body)).json()
+        text = (await rig.client.post("/tokenize", json={"prompt": "hi"})).json()
+    assert told["count"] == len(told["tokens"]) == chat["usage"]["prompt_tokens"]
+    assert text["tokens"] == ENCODER.encode("hi").tolist()
+    async with running() as rig:
+        assert (await rig.client.post("/tokenize", json={"messages": messages})).status_code == 400
+        assert (await rig.client.post("/tokenize", json={"prompt": "hi"})).json() == text
+
+
 async def test_extra_key_separates_caches_before_salts_did_and_is_refused_later() -> None:
     async with running() as rig:
         assert [await rig.cached(IDS, extra_key=key) for key in ("a", "b", "a")] == [0, 0, 96]

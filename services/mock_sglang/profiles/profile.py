@@ -39,8 +39,8 @@ class Profile:
     """Whether `load_publish_endpoint` works."""
     kv_events_info: bool
     """Whether /server_info describes the event ports under `kv_events`."""
-    chat_input_ids: bool
-    """Whether chat requests may bring their token ids."""
+    chat_token_ids: bool
+    """Whether chat requests may bring their token ids, and /tokenize takes messages."""
     extra_key: bool
     """Whether `extra_key` separates caches as a salt does."""
     uncached_details: dict[str, int] | None

@@ -87,7 +87,7 @@ PROFILE = Profile(
     ready_route=False,
     load_publisher=False,
     kv_events_info=False,
-    chat_input_ids=False,
+    chat_token_ids=False,
     extra_key=True,
     uncached_details=None,
 )

@@ -66,7 +66,7 @@ PROFILE = Profile(
     ready_route=True,
     load_publisher=True,
     kv_events_info=True,
-    chat_input_ids=True,
+    chat_token_ids=True,
     extra_key=False,
     uncached_details={"cached_tokens": 0},
 )
