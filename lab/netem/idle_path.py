@@ -80,7 +80,7 @@ def serve(listener: socket.socket) -> None:
 
 
 def measure(connection: socket.socket, idle_s: float = IDLE_S, most_silences: int = 3) -> IdlePath:
-    """Sends small messages, prompts, and a prompt after each silence until one is in time. Raises: OSError."""
+    """Sends small messages, prompts, and one after each silence until it is in time. Raises: OSError."""
     connection.settimeout(_TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     small = [_travel_ms(connection, _SMALL_BYTES) for _ in range(_REPEATS)]

@@ -1,38 +1,46 @@
-"""The router's rules in the kernel's packet filter: what is cut, and what a queue takes."""
+"""The router's rules in the kernel's packet filter: what is cut, what is doubled, and what a queue takes."""
 
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network
 from typing import Final
 
 from kvcompass.wan.profile import Pair
 from lab.netem.errors import RouterError
+from lab.netem.settings import RegionNetwork
 from lab.netem.shell import call, succeeds
+from lab.netem.wan_state import WanState
+
+Rule = tuple[Pair | None, str]
+"""The direction that it cuts, if it does, and its text."""
 
 CHAIN: Final = "KVC-WAN"
+_PROBE: Final = "KVC-WAN-PROBE"
 _HOOKS: Final = ("PREROUTING", "OUTPUT")
 """What comes from the region's network or from afar, and the router's own echoes."""
 
 
 def rules(
-    partitioned: Mapping[Pair, bool],
-    region: str,
-    subnets: Mapping[str, IPv4Network],
-    queue_rules: Mapping[str, str | None],
-) -> Iterator[tuple[Pair | None, str]]:
-    """The rules of `CHAIN` in order, each with the direction that it cuts, if it does.
+    state: WanState, networks: Mapping[str, RegionNetwork], queue_rules: Mapping[str, str | None]
+) -> Iterator[Rule]:
+    """The rules of `CHAIN` in order.
 
-    What is cut never reaches a queue; what is on its way when a cut begins still arrives.
+    What is cut never reaches a queue; what is on its way when a cut begins still arrives. Second copies are
+    made here, for netem refuses to make any beside other queues: they leave as packets of the router's own.
     """
-    for (origin, destination), cut in partitioned.items():
-        if cut and origin == region:
-            yield (origin, destination), f"-d {subnets[destination]} -j DROP"
+    for (origin, destination), cut in state.partitioned().items():
+        if cut and origin == state.region:
+            yield (origin, destination), f"-d {networks[destination].subnet} -j DROP"
         elif cut:
-            yield (origin, destination), f"-s {subnets[origin]} -j DROP"
-    for destination, rule in queue_rules.items():
-        if rule is not None:
-            yield None, f"-d {subnets[destination]} -j {rule}"
+            yield (origin, destination), f"-s {networks[origin].subnet} -j DROP"
+    for destination, link in state.links.items():
+        to = networks[destination]
+        if link.duplicate > 0.0:
+            share = f"-m statistic --mode random --probability {link.duplicate:.6f}"
+            yield None, f"-d {to.subnet} {share} -j TEE --gateway {to.router}"
+        queue_rule = queue_rules[destination]
+        if queue_rule is not None:
+            yield None, f"-d {to.subnet} -j {queue_rule}"
 
 
 def restore_input(bodies: list[str]) -> str:
@@ -59,7 +67,7 @@ class Netfilter:
         self._dropped: Counter[Pair] = Counter()
         self._cuts: list[Pair | None] = []
 
-    def install(self, wanted: list[tuple[Pair | None, str]]) -> None:
+    def install(self, wanted: list[Rule]) -> None:
         """Replaces the chain's rules and hooks it in where it is not. Raises: RouterError."""
         tool = self._tool()
         self._dropped = self._count()
@@ -105,7 +113,11 @@ class Netfilter:
 
 
 def _works(tool: str) -> bool:
+    """Whether a chain can be made: a kernel may know only the older of the two kinds of iptables."""
     try:
-        return succeeds(tool, "-w", "-t", "mangle", "-S")
+        succeeds(tool, "-w", "-t", "mangle", "-X", _PROBE)
+        made = succeeds(tool, "-w", "-t", "mangle", "-N", _PROBE)
+        succeeds(tool, "-w", "-t", "mangle", "-X", _PROBE)
     except RouterError:
         return False
+    return made

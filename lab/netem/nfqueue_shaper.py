@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from kvcompass.wan.errors import WanError
 from kvcompass.wan.link import Link
 from lab.netem import nfqueue_wire as wire
 from lab.netem.delay_line import MAX_HELD, DelayLine, Fate
@@ -57,15 +56,6 @@ class NfqueueShaper:
         self._socket: socket.socket | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nfqueue", daemon=True)
-
-    def check(self, links: Mapping[str, Link]) -> None:
-        """A verdict lets a packet pass once or never."""
-        for region, link in links.items():
-            if link.duplicate > 0.0:
-                raise WanError(
-                    "this kernel lacks netem, and a verdict cannot duplicate a packet; say 0",
-                    field=f"{region}.duplicate",
-                )
 
     def start(self, links: Mapping[str, Link]) -> None:
         """Takes the queues and starts the thread. Raises: RouterError."""

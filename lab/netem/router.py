@@ -7,7 +7,7 @@ from lab.netem import names
 from lab.netem.addressing import Addressing
 from lab.netem.echo import Echo
 from lab.netem.log import say
-from lab.netem.netfilter import Netfilter, rules
+from lab.netem.netfilter import Netfilter, Rule, rules
 from lab.netem.nfqueue_shaper import NfqueueShaper
 from lab.netem.report import Direction, Report
 from lab.netem.settings import RouterSettings, check_regions
@@ -27,11 +27,9 @@ class Router:
         self._settings = settings
         self._lock = threading.Lock()
         self._state = WanState.begin(settings.region, settings.profile)
-        self._subnets = {name: network.subnet for name, network in settings.regions.items()}
         self._addressing = Addressing(settings)
         self._netfilter = Netfilter()
         self._shaper = self._choose(failed)
-        self._shaper.check(self._state.links)
         peers = {name: network.gateway for name, network in settings.others.items()}
         self._echo = Echo(settings.own.gateway, peers)
 
@@ -40,7 +38,7 @@ class Router:
         self._netfilter.remove()
         TcShaper(self._addressing.wan_device, {}).stop()
         self._shaper.start(self._state.links)
-        self._install_rules(self._state)
+        self._netfilter.install(self._rules(self._state))
         self._addressing.add()
         self._echo.start()
         say(
@@ -111,19 +109,19 @@ class Router:
     def _move(self, state: WanState) -> None:
         """Makes the kernel do what `state` says. The lock is held."""
         before = self._state
-        self._shaper.check(state.links)
         if state.links != before.links:
             self._shaper.change(state.links)
-        if state.partitioned() != before.partitioned():
-            self._install_rules(state)
+        wanted = self._rules(state)
+        if wanted != self._rules(before):
+            self._netfilter.install(wanted)
         self._state = state
         for region, link in state.links.items():
             if link != before.links[region]:
                 self._echo.forget(region)
 
-    def _install_rules(self, state: WanState) -> None:
+    def _rules(self, state: WanState) -> list[Rule]:
         queue_rules = {region: self._shaper.queue_rule(region) for region in state.links}
-        self._netfilter.install(list(rules(state.partitioned(), state.region, self._subnets, queue_rules)))
+        return list(rules(state, self._settings.regions, queue_rules))
 
     def _choose(self, failed: Callable[[], None]) -> Shaper:
         wanted = self._settings.shaper

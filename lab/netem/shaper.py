@@ -17,13 +17,10 @@ class Counts:
 
 
 class Shaper(Protocol):
-    """Delays and loses what goes to other regions. Partitions are not its business but `Netfilter`'s."""
+    """Delays and loses what goes to other regions; cuts and second copies are `Netfilter`'s business."""
 
     name: str
     """One of `names.SHAPERS`."""
-
-    def check(self, links: Mapping[str, Link]) -> None:
-        """Raises: WanError when it cannot do what a link asks for."""
 
     def start(self, links: Mapping[str, Link]) -> None:
         """Shapes from now on. Raises: RouterError."""

@@ -57,7 +57,6 @@ def _figures(link: Link) -> Iterator[str]:
     if link.jitter_ms > 0.0:  # tc refuses a distribution of nothing
         yield from (f"{link.jitter_ms:.6g}ms", "distribution", "normal")
     yield from ("loss", "random", _percent(link.loss))
-    yield from ("duplicate", _percent(link.duplicate))
     if link.reorder > 0.0:
         yield from ("reorder", _percent(link.reorder))
     # Netem keeps the order under jitter only where a rate is set, so there always is one.

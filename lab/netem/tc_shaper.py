@@ -20,9 +20,6 @@ class TcShaper:
         self._subnets = dict(subnets)
         self._links: dict[str, Link] = {}
 
-    def check(self, links: Mapping[str, Link]) -> None:
-        """Netem can do all that a link may ask for."""
-
     def start(self, links: Mapping[str, Link]) -> None:
         """Replaces whatever root qdisc the device has. Raises: RouterError."""
         self.stop()

@@ -25,7 +25,7 @@ link = [
   { origin = "asia", destination = "eu", one_way_ms = 100 },
 ]
 """
-_START_S: Final = 20.0
+_START_S: Final = 90.0
 _STOP_S: Final = 10.0
 
 
