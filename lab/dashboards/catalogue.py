@@ -1,16 +1,14 @@
 """Every metric that exists, with its kind and labels, as the services themselves declare them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from lab.dashboards import specimens
-from lab.netem import names as wan
 
 
 class Job(StrEnum):
@@ -52,11 +50,11 @@ class Family:
 def families() -> Mapping[str, Family]:
     """By name. The first call makes one of each service's metric objects: half a second."""
     declared = (
-        *_declared(Job.EDGE, specimens.edge_registry()),
-        *_declared(Job.MAINTENANCE, specimens.unit_registry()),
-        *_declared(Job.WORKER_AGENT, specimens.agent_registry()),
+        *_declared(Job.EDGE, specimens.edge_metrics()),
+        *_declared(Job.MAINTENANCE, specimens.unit_metrics()),
+        *_declared(Job.WORKER_AGENT, specimens.agent_metrics()),
         *(_family(Job.ENGINE, name, Kind.GAUGE, ()) for name in ENGINE_GAUGES),
-        *_wan(),
+        *_declared(Job.WAN, specimens.wan_metrics()),
         *(_family(job, "up", Kind.GAUGE, ()) for job in Job),
     )
     found: dict[str, Family] = {}
@@ -72,17 +70,9 @@ ENGINE_GAUGES: Final = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sgl
 """SGLang's names, which the engine double serves too."""
 
 
-def _declared(job: Job, registry: CollectorRegistry) -> Iterator[Family]:
-    for metric in registry.collect():
+def _declared(job: Job, metrics: Iterable[Metric]) -> Iterator[Family]:
+    for metric in metrics:
         yield _family(job, _sample_name(metric), Kind(metric.type), _own_labels(metric))
-
-
-def _wan() -> Iterator[Family]:
-    way = ("origin", "destination")
-    for gauge in (wan.ONE_WAY_MS, wan.RTT_MS, wan.PARTITIONED):
-        yield _family(Job.WAN, gauge, Kind.GAUGE, way)
-    yield _family(Job.WAN, wan.PACKETS, Kind.COUNTER, way)
-    yield _family(Job.WAN, wan.DROPPED_PACKETS, Kind.COUNTER, (*way, "reason"))
 
 
 def _family(job: Job, name: str, kind: Kind, own: tuple[str, ...]) -> Family:

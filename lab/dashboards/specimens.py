@@ -1,6 +1,10 @@
 """One of each service's metric objects, at rest: they are asked for their names, never for values."""
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from kvcompass.index import IndexView, LookupUnit, ShardTables, WorkerMap, index_shape
 from kvcompass.levels.query_plan import query_plan
@@ -21,6 +25,9 @@ from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.wan.link import Link
+from lab.netem.metrics import exposition
+from lab.netem.report import Direction, Report
 from services.edge.gauges import EdgeGauges
 from services.edge.metric_series import foresee
 from services.edge.metrics import EdgeMetrics
@@ -69,7 +76,7 @@ def _now_us() -> int:
     return 1
 
 
-def edge_registry() -> CollectorRegistry:
+def edge_metrics() -> Iterable[Metric]:
     """What an edge exports."""
     registry = CollectorRegistry()
     foresee(EdgeMetrics(registry), _PLAN, "here")
@@ -80,10 +87,10 @@ def edge_registry() -> CollectorRegistry:
     role = EdgeRole(_PLAN, "edge", lookup, epoch=1)
     registry.register(EdgeGauges(_PLAN, role, followers, Readiness(followers, _now_us), lambda: 0, _now_us))
     registry.register(HttpCutsCollector({}))
-    return registry
+    return registry.collect()
 
 
-def unit_registry() -> CollectorRegistry:
+def unit_metrics() -> Iterable[Metric]:
     """What a maintenance unit exports."""
     registry = CollectorRegistry()
     unit = maintenance_unit.MaintenanceUnit(
@@ -97,12 +104,19 @@ def unit_registry() -> CollectorRegistry:
     )
     registry.register(UnitCollector(unit))
     registry.register(HttpCutsCollector({}))
-    return registry
+    return registry.collect()
 
 
-def agent_registry() -> CollectorRegistry:
+def agent_metrics() -> Iterable[Metric]:
     """What a worker agent exports."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(()))
     registry.register(HttpCutsCollector({}))
-    return registry
+    return registry.collect()
+
+
+def wan_metrics() -> Iterable[Metric]:
+    """What a WAN router exports."""
+    way = Direction(False, 0, link=Link(1.0), rtt_ms=2.0, packets=0, shaped_drops=0)
+    report = Report("here", "tc", "specimen", "specimen", {("here", "there"): way})
+    return text_string_to_metric_families(exposition(report))

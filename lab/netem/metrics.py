@@ -52,7 +52,7 @@ def exposition(report: Report) -> str:
                 names.SHAPER_INFO,
                 "gauge",
                 "How this router shapes, and after which profile.",
-                [({"region": report.region, "shaper": report.shaper, "profile": report.profile}, 1.0)],
+                [({"shaper": report.shaper, "profile": report.profile}, 1.0)],
             ),
         )
     )

@@ -19,7 +19,7 @@ PACKETS: Final = "kvcompass_wan_packets_total"
 DROPPED_PACKETS: Final = "kvcompass_wan_dropped_packets_total"
 """Counter {origin,destination,reason}: packets lost, for one of `DROP_REASONS`."""
 SHAPER_INFO: Final = "kvcompass_wan_shaper_info"
-"""Gauge {region,shaper,profile}: always 1; `shaper` is one of `SHAPERS`."""
+"""Gauge {shaper,profile}: always 1; `shaper` is one of `SHAPERS`."""
 
 SHAPERS: Final = ("tc", "nfqueue")
 DROP_REASONS: Final = ("shaped", "partition")
