@@ -62,12 +62,12 @@ class Expressions:
         return f"60 * {self.rate(name, *by, **where)}"
 
     def quantile(self, q: float, name: str, *by: str, **where: Where) -> str:
-        """Of a histogram, by linear interpolation inside a bucket; NaN without observations."""
+        """Of a histogram, by linear interpolation inside a bucket; no value without observations."""
         family = _family(name, Kind.HISTOGRAM)
         _check_labels(family, by)
         series = self._select(family, f"{name}_bucket", where)
         buckets = aggregate("sum", f"rate({series}[{self.scope.window}])", "le", *by)
-        return f"histogram_quantile({q:g}, {buckets})"
+        return f"histogram_quantile({q:g}, {buckets}) >= 0"
 
     def state(self, name: str, states: Iterable[str], *by: str) -> str:
         """Of a gauge that is 1 for the state something is in: the state's place in `states`."""

@@ -73,6 +73,18 @@ def test_error_share_counts_our_failures_and_is_nothing_without_traffic(tmp_path
     evaluate(tmp_path, series, promql_expr_test=[by_region])
 
 
+def test_a_quantile_is_nothing_without_observations(tmp_path) -> None:
+    bucket = 'kvcompass_edge_ttft_seconds_bucket{region="%s", le="%s"}'
+    series = {
+        bucket % ("us", "1"): "0+1x60",
+        bucket % ("us", "+Inf"): "0+1x60",
+        bucket % ("eu", "1"): "7+0x60",
+        bucket % ("eu", "+Inf"): "7+0x60",
+    }
+    median = METRICS.quantile(0.5, "kvcompass_edge_ttft_seconds", "region")
+    evaluate(tmp_path, series, promql_expr_test=[values(median, ('{region="us"}', 0.5))])
+
+
 def test_crossing_share_tells_other_regions_from_home(tmp_path) -> None:
     decisions = 'kvcompass_edge_decisions_total{region="%s", worker_region="%s", reason="%s"}'
     series = {
