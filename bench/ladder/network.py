@@ -71,11 +71,20 @@ def paper_testbed() -> Network:
     return Network("testbed 3", "the paper's section 5.2", ("us", "eu", "asia"), 2 * one_way)
 
 
-def by_distance() -> Network:
-    """The paper's 8 regions by great circle: light in fibre on a way half as long again, and 4 ms."""
-    places = list(EIGHT.values())
-    trips = np.array([[4 + 2 * 1.5 * _kilometres(a, b) / 200 for b in places] for a in places])
-    return Network("distance 8", "synthetic, from distances", tuple(EIGHT), trips)
+def by_distance(count: int = 8) -> Network:
+    """Regions by great circle: light in fibre on a way half as long again, and 4 ms.
+
+    The paper's 8, then places at random over the inhabited latitudes.
+    """
+    rng = np.random.default_rng(1)
+    places = dict(EIGHT) | {
+        f"place-{i}": (rng.uniform(-40, 60), rng.uniform(-180, 180)) for i in range(8, count)
+    }
+    chosen = dict(list(places.items())[:count])
+    trips = np.array(
+        [[4 + 2 * 1.5 * _kilometres(a, b) / 200 for b in chosen.values()] for a in chosen.values()]
+    )
+    return Network(f"distance {count}", "synthetic, from distances", tuple(chosen), trips)
 
 
 def from_file(file: Path) -> Network:

@@ -1,0 +1,74 @@
+"""The index, measured: editing, applying, copying, looking up, deciding; bits an entry and false hits.
+
+python -m bench.index --json out/bench/index.json                 1e7 entries, some minutes, 8 GiB
+python -m bench.index --quick                                     the same at 2e5
+python -m bench.index --view-only 1000000000                      a view of 1e9 entries, 12 GiB
+
+Figures are of the machine as it is: run it on a quiet one.
+"""
+
+import argparse
+import json
+import os
+import platform
+from pathlib import Path
+
+from bench.index import baselines, decision, growth, layouts, view_only
+from bench.index.edits import OneTable
+from bench.index.fleet import fleet
+from bench.index.results import Results
+from kvcompass.index import warm
+
+QUICK = 200_000
+AT_MOST = 1_000_000
+"""Entries where more would show nothing new."""
+FLEETS = ((8, 64), (16, 128), (64, 1_024))
+"""Regions and workers; the first is the paper's."""
+
+
+def measure(entries: int) -> Results:
+    """Every measure."""
+    results = Results()
+    OneTable(entries, results).run()
+    for regions, workers in FLEETS:
+        one = fleet(regions, workers, entries)
+        first = (regions, workers) == FLEETS[0]
+        name = f"{regions}x{workers}"
+        decision.measure(one, name, results, *(("decision_us",) if first else ()), f"decisions.{name}")
+        if first:
+            decision.lookup_48(one, results)
+            decision.cold(one, results)
+    layouts.measure(min(entries, AT_MOST), results)
+    growth.measure(min(entries, AT_MOST), results)
+    baselines.measure(entries, results)
+    return results
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entries", type=lambda text: int(float(text)), default=10_000_000)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} entries")
+    parser.add_argument("--view-only", type=lambda text: int(float(text)), metavar="ENTRIES")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    warm()
+    entries = options.view_only or (QUICK if options.quick else options.entries)
+    if options.view_only:
+        results = Results()
+        view_only.measure(entries, results)
+    else:
+        results = measure(entries)
+    print(results.table())
+    if options.json:
+        machine = {"processor": platform.machine(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]}
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(
+            json.dumps({"entries": entries, "machine": machine} | results.json, indent=2) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
