@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable
 
-from services.mock_sglang.app import MockApp
 from services.mock_sglang.faults import Faults, FaultSwitches
-from services.mock_sglang.generating import Generating
+from services.mock_sglang.http.app import MockApp
+from services.mock_sglang.http.generating import Generating
 from services.mock_sglang.profiles import PROFILES
-from services.mock_sglang.ranks import Ranks
-from services.mock_sglang.roles import PrefillRole, role_of
+from services.mock_sglang.ranks.all_ranks import Ranks
+from services.mock_sglang.ranks.roles import PrefillRole, role_of
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 from services.runtime.http_server import HttpServer

@@ -45,7 +45,7 @@ async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderT
         "page_size": 16,
         "cache_tokens": 4_096,
         "context_length": 2_048,
-        "time_scale": 0.02,
+        "time_scale": 0.2,
         "health_delay_s": 0.3,
         "event_endpoint": ANY_PORT,
         "replay_endpoint": ANY_PORT,

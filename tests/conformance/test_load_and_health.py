@@ -13,6 +13,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 COUNTERS_SINCE = (0, 5, 23)
 GET_LOAD_UNTIL = (0, 5, 20)
 READY_SINCE = (0, 5, 23)
+LONG = 1_500
+"""Tokens of an answer that nobody waits for."""
 
 
 async def until(engine: EngineUnderTest, **wanted: int) -> dict[str, Any]:
@@ -26,10 +28,16 @@ async def until(engine: EngineUnderTest, **wanted: int) -> dict[str, Any]:
 
 
 def long_answer(engine: EngineUnderTest, rid: str) -> dict[str, Any]:
-    """A request that runs until somebody ends it."""
-    sampling = {"max_new_tokens": 1_500, "ignore_eos": True, "temperature": 0}
+    """A request that runs for long unless somebody ends it."""
+    sampling = {"max_new_tokens": LONG, "ignore_eos": True, "temperature": 0}
     ids = engine.prompt(2)
     return {"input_ids": ids, "sampling_params": sampling, "stream": True, "rid": rid}
+
+
+async def generated_pages(engine: EngineUnderTest) -> int:
+    """Pages stored since the cache was emptied, but for the two of the prompt."""
+    await engine.settle()
+    return sum(len(event.hashes) for event in engine.events() if event.medium == "GPU") - 2
 
 
 async def test_loads_has_an_entry_a_rank_with_the_documented_fields(engine: EngineUnderTest) -> None:
@@ -104,6 +112,7 @@ async def test_closing_the_connection_frees_everything(engine: EngineUnderTest) 
             break
         assert (await engine.load())["num_running_reqs"] == 1
     await until(engine, num_running_reqs=0, num_waiting_reqs=0)
+    assert await generated_pages(engine) < LONG // engine.page, "it ran to its end"
 
 
 async def test_an_abort_frees_everything_and_what_was_computed_stays_cached(engine: EngineUnderTest) -> None:
@@ -115,6 +124,7 @@ async def test_an_abort_frees_everything_and_what_was_computed_stays_cached(engi
         async for _ in parts:
             pass
     await until(engine, num_running_reqs=0, num_waiting_reqs=0)
+    assert await generated_pages(engine) < LONG // engine.page, "it ran to its end"
     assert await engine.cached([*body["input_ids"], *engine.prompt(0, 1)]) == len(body["input_ids"])
 
 

@@ -31,9 +31,9 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Welcome,
 )
+from services.mock_sglang.events.publisher import EventPublisher
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.profiles.array_events import encode_batch
-from services.mock_sglang.publisher import EventPublisher
 from services.runtime.grpc_transport import serve_grpc
 from services.runtime.http_server import HttpServer
 from services.wire.rpc import Context, register_index_maintenance, register_load_exchange

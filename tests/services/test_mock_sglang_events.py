@@ -15,9 +15,9 @@ import zmq.asyncio
 from kvcompass.engine_events import BlockRemoved, EngineEvent
 from kvcompass.engine_model.block_cache import BlockCache
 from kvcompass.engine_model.token_chain import TokenChain
+from services.mock_sglang.events.publisher import Delivery, EventPublisher, always_sent
 from services.mock_sglang.profiles import PROFILES, ProfileName
 from services.mock_sglang.profiles.array_events import encode_batch
-from services.mock_sglang.publisher import Delivery, EventPublisher, always_sent
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from services.mock_sglang.events.publisher import Delivery
 from services.mock_sglang.faults import Faults, FaultSwitches, LostEvents
-from services.mock_sglang.publisher import Delivery
 from tests.services.mock_engine_rig import Rig, running
 
 IDS = list(range(100, 200))

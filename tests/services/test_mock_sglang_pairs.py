@@ -8,7 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from services.mock_sglang.transfer import Rooms, Transfer, TransferError, TransferServer, ask_for_transfer
+from services.mock_sglang.ranks.transfer import (
+    Rooms,
+    Transfer,
+    TransferError,
+    TransferServer,
+    ask_for_transfer,
+)
 from tests.services.mock_engine_rig import Rig, running
 
 IDS = list(range(100, 200))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.mock_sglang.endpoints import rank_endpoint
+from services.mock_sglang.events.endpoints import rank_endpoint
 from services.runtime.settings import SettingsError
 from tests.services.mock_engine_rig import running
 

@@ -3,15 +3,11 @@
 import asyncio
 
 from kvcompass.engine_model import EngineRequest, Rejection
-from services.mock_sglang.answers import AnswerBook
-from services.mock_sglang.asgi import Message, Receive, Send, read_body, send_json, until_disconnect
-from services.mock_sglang.engine_loop import Flight
-from services.mock_sglang.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
 from services.mock_sglang.faults import FaultSwitches
-from services.mock_sglang.profiles import PROFILES
-from services.mock_sglang.rank import Rank
-from services.mock_sglang.ranks import Ranks
-from services.mock_sglang.requests import (
+from services.mock_sglang.http.answers import AnswerBook
+from services.mock_sglang.http.asgi import Message, Receive, Send, read_body, send_json, until_disconnect
+from services.mock_sglang.http.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
+from services.mock_sglang.http.requests import (
     CHAT,
     COMPLETION,
     GENERATE,
@@ -20,7 +16,7 @@ from services.mock_sglang.requests import (
     RequestReader,
     decode,
 )
-from services.mock_sglang.responses import (
+from services.mock_sglang.http.responses import (
     DONE,
     ChatForm,
     CompletionForm,
@@ -29,7 +25,11 @@ from services.mock_sglang.responses import (
     Reuse,
     sse,
 )
-from services.mock_sglang.roles import Part, Role
+from services.mock_sglang.profiles import PROFILES
+from services.mock_sglang.ranks.all_ranks import Ranks
+from services.mock_sglang.ranks.engine_loop import Flight
+from services.mock_sglang.ranks.rank import Rank
+from services.mock_sglang.ranks.roles import Part, Role
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.mock_sglang.engine_loop import Flight
-from services.mock_sglang.errors import bad_request, failed
-from services.mock_sglang.requests import Bootstrap, Generation
-from services.mock_sglang.settings import MockSettings
-from services.mock_sglang.transfer import (
+from services.mock_sglang.http.errors import bad_request, failed
+from services.mock_sglang.http.requests import Bootstrap, Generation
+from services.mock_sglang.ranks.engine_loop import Flight
+from services.mock_sglang.ranks.transfer import (
     Rooms,
     Transfer,
     TransferError,
     TransferServer,
     ask_for_transfer,
 )
+from services.mock_sglang.settings import MockSettings
 from services.runtime.addresses import split_address
 
 

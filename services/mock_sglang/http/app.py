@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.mock_sglang import info
-from services.mock_sglang.asgi import (
+from services.mock_sglang.events.load_report import LoadReport
+from services.mock_sglang.faults import FaultSwitches, read_faults
+from services.mock_sglang.http import info
+from services.mock_sglang.http.asgi import (
     ClientGoneError,
     Message,
     Receive,
@@ -13,13 +15,11 @@ from services.mock_sglang.asgi import (
     send_bytes,
     send_json,
 )
-from services.mock_sglang.errors import EngineError, flat_error
-from services.mock_sglang.faults import FaultSwitches, read_faults
-from services.mock_sglang.generating import Generating
-from services.mock_sglang.load_report import LoadReport
+from services.mock_sglang.http.errors import EngineError, flat_error
+from services.mock_sglang.http.generating import Generating
+from services.mock_sglang.http.requests import ABORT, decode
 from services.mock_sglang.profiles import PROFILES
-from services.mock_sglang.ranks import Ranks
-from services.mock_sglang.requests import ABORT, decode
+from services.mock_sglang.ranks.all_ranks import Ranks
 from services.mock_sglang.settings import MockSettings
 
 Handler = Callable[[Message, Receive, Send], Awaitable[None]]

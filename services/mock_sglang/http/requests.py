@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from services.mock_sglang.errors import EngineError, bad_request, flat_error
+from services.mock_sglang.http.errors import EngineError, bad_request, flat_error
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.profiles.map_events import join_scope
 from services.mock_sglang.settings import DEFAULT_BOOTSTRAP_PORT, MockSettings

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from services.mock_sglang.answers import Answer
-from services.mock_sglang.requests import Generation
+from services.mock_sglang.http.answers import Answer
+from services.mock_sglang.http.requests import Generation
 
 DONE = b"data: [DONE]\n\n"
 

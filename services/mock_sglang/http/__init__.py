@@ -1,0 +1,1 @@
+"""The HTTP face: bodies in, answers out, and what the engine tells of itself."""
