@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.engine_model import EvictionPolicy, TierEvents
+from kvcompass.engine_model.block import CacheBlock
 from kvcompass.engine_model.block_cache import DRAM, VRAM, BlockCache, Holding
-from kvcompass.engine_model.eviction import MAX_WORKLOADS, ReuseRecord
+from kvcompass.engine_model.eviction import MAX_WORKLOADS, ReuseRecord, VictimQueue
 from kvcompass.engine_model.token_chain import TokenChain
 from tests.models.cache_naive import NaiveCache, NaiveHolding
 
@@ -289,6 +290,35 @@ def test_the_workload_aware_policy_lets_go_what_its_category_seldom_reuses() -> 
     told(cache)
     use([30, 30], 19, "batch")
     assert ("-", 20, VRAM) in told(cache)
+
+
+def test_a_long_life_in_the_cache_favours_what_is_used_seldom_but_surely() -> None:
+    """Of two blocks used just now, one will be used within seconds or not at all, the other some day."""
+
+    def block(serial: int, workload: str, used_s: int) -> CacheBlock:
+        return CacheBlock(serial, None, 0, serial, 0, used_s * 1_000_000, workload, in_vram=True)
+
+    record = ReuseRecord()
+    for workload, uses, reuses, gap_s in (("soon", 1_000, 300, 1), ("surely", 1_000, 900, 1_000)):
+        for _ in range(uses):
+            record.note_use(workload)
+        for _ in range(reuses):
+            record.note_reuse(block(0, workload, 0), gap_s * 1_000_000)
+    queue = VictimQueue(EvictionPolicy.WA, lambda block: True, record)
+    now_s = 10**6
+
+    def victim() -> str:
+        for serial, workload in ((1, "soon"), (2, "surely")):
+            queue.offer(block(serial, workload, now_s), 10)
+        first, _ = queue.pop(now_s * 1_000_000), queue.pop(now_s * 1_000_000)
+        assert first is not None
+        return first.workload
+
+    assert victim() == "surely"
+    for serial in range(3, 9):
+        queue.offer(block(serial, "soon", 0), 10)
+        queue.pop(now_s * 1_000_000)
+    assert victim() == "soon"
 
 
 def test_categories_are_bounded() -> None:
