@@ -48,7 +48,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ring_batches: int | None = None
     """Batches kept for replay, at most `event_ring_batches`; null is that."""
     silence_load: bool = False
-    """The routes that tell the load answer nothing, and its publisher is silent."""
+    """/v1/loads and /get_load answer nothing, and the load's publisher is silent."""
     eviction_policy: EvictionName | None = None
     """Null is the setting's."""
     random_seed: int = 0

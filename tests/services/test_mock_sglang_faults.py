@@ -91,6 +91,16 @@ async def test_a_hang_answers_nothing_until_it_ends_and_loses_nothing() -> None:
         await engine.hear_stored(IDS)
 
 
+async def test_a_hang_holds_the_answer_of_a_request_that_came_before_it() -> None:
+    async with running(fault_switches=True, health_delay_s=0.1) as rig:
+        health = asyncio.create_task(rig.client.get("/health"))
+        await rig.faults(hang=True)
+        done, _ = await asyncio.wait([health], timeout=0.4)
+        assert not done
+        await rig.faults()
+        assert (await health).status_code == 200
+
+
 async def test_a_hang_stops_an_answer_that_has_begun() -> None:
     async with running(fault_switches=True, time_scale=1.0) as rig:
         body = {"input_ids": IDS, "sampling_params": {"max_new_tokens": 20, "ignore_eos": True}}

@@ -93,8 +93,9 @@ async def test_a_half_needs_a_room(role: str) -> None:
 
 
 async def test_an_engine_that_does_both_ignores_rooms() -> None:
-    async with running() as rig:
-        assert (await rig.generate(IDS, 2, bootstrap_room=ROOM)).status_code == 200
+    async with running(dp_size=2) as rig:
+        answers = [(await rig.generate(IDS, 2, bootstrap_room=ROOM)).json() for _ in range(2)]
+    assert [answer["meta_info"]["dp_rank"] for answer in answers] == [0, 1]
 
 
 @pytest.mark.parametrize("profile", ["0.5.10", "0.5.23"])

@@ -73,14 +73,23 @@ class MockApp:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request; while the engine hangs, only its fault switches answer."""
+        answer = send
         if scope["path"] != FAULTS_PATH:
+            answer = self._while_answering(send)
             await self._faults.until_answering()
         try:
-            await self._handler(scope)(scope, receive, send)
+            await self._handler(scope)(scope, receive, answer)
         except EngineError as error:
-            await send_json(send, error.status, error.body, error.headers)
+            await send_json(answer, error.status, error.body, error.headers)
         except ClientGoneError:
             return
+
+    def _while_answering(self, send: Send) -> Send:
+        async def answer(message: Message) -> None:
+            await self._faults.until_answering()
+            await send(message)
+
+        return answer
 
     def _handler(self, scope: Message) -> Handler:
         method, path = scope["method"], scope["path"]

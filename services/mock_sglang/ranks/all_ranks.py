@@ -16,11 +16,12 @@ class Ranks:
 
     def __init__(self, settings: MockSettings, faults: FaultSwitches) -> None:
         self._version = PROFILES[settings.event_profile].version
+        self._paired = settings.role != "both"
         self._turn = 0
         self.all = [Rank(settings, number, faults) for number in range(settings.dp_size)]
 
     def choose(self, generation: Generation) -> Rank:
-        """The rank that a request names, that its room gives, or the next in turn.
+        """The rank that a request names, that its room gives to both halves of a pair, or the next in turn.
 
         Errors: EngineError 400 when it names one that is not there.
         """
@@ -29,7 +30,7 @@ class Ranks:
             if not 0 <= number < count:
                 raise bad_request(f"routed_dp_rank={number} out of range [0, {count})")
             return self.all[number]
-        if generation.bootstrap is not None:
+        if self._paired and generation.bootstrap is not None:
             return self.all[generation.bootstrap.room % count]
         rank = self.all[self._turn]
         self._turn = (self._turn + 1) % count
