@@ -82,5 +82,8 @@ compose-test: setup ## Builds the container lab, breaks it in every way, and wri
 dashboard: setup ## Regenerate the dashboard and the alert rules from the metric names
 	$(BIN)/python -m lab.dashboards
 
+dashboard-schema: ## Type-check the dashboard against Grafana's own types; needs npm
+	cd deploy/compose/grafana/schema && npm ci --silent && npm run check
+
 clean: ## Remove everything that make created
 	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
