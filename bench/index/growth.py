@@ -1,12 +1,10 @@
 """A table that outgrows its size again and again: memory over the cycle, and the longest stop."""
 
-from time import perf_counter_ns
-
 import numpy as np
 
 from bench.index.keys import BATCH, random_keys, shape_for
 from bench.index.results import Results
-from bench.index.timing import quiet
+from bench.index.timing import clock_ns, quiet
 from kvcompass.index import IndexView, ShardTables
 
 GROWTHS = 16
@@ -24,19 +22,19 @@ def measure(entries: int, results: Results) -> None:
     with quiet():
         for at in range(0, entries, BATCH):
             batch = keys[at : at + BATCH]
-            began = perf_counter_ns()
+            began = clock_ns()
             patches = writer.edit(batch, 0, 0, tiers[: batch.size])
-            edit_ns.append(perf_counter_ns() - began)
+            edit_ns.append(clock_ns() - began)
             sequence += patches.groups
             if patches.rebuilt:
                 snapshots += 1
                 data, digest = writer.snapshot(), writer.digest()
-                began = perf_counter_ns()
+                began = clock_ns()
                 view.load_snapshot(0, data, sequence, digest)
             else:
-                began = perf_counter_ns()
+                began = clock_ns()
                 view.apply(0, sequence - patches.groups + 1, patches.groups, patches.payload)
-            view_ns.append(perf_counter_ns() - began)
+            view_ns.append(clock_ns() - began)
             bits.append(writer.image_bits / writer.entries)
     assert view.digest(0) == writer.digest()
     cycle = np.array(bits[len(bits) // GROWTHS :])
