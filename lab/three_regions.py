@@ -1,10 +1,11 @@
 """The lab's fleet: us, eu and asia, one edge and two workers each, maintenance units in us and eu.
 
-One-way latencies are those of the paper's testbed (5): US-EU 160, US-Asia 126, EU-Asia 149 ms. Rates are
-those of an A100 with a 32B model: four times the calibrated ones of an 8B model (docs/decisions/0805).
+What lies between the regions is a WAN profile; `paper-testbed` unless another is chosen. Rates are those of
+an A100 with a 32B model: four times the calibrated ones of an 8B model (docs/decisions/0805).
 Every address dialled from another region is reached through the relay.
 """
 
+import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +24,16 @@ from kvcompass.plan.model import (
     Worker,
 )
 from kvcompass.routing.names import PolicyName
+from kvcompass.wan import Link, WanProfile
 from lab.blueprint import Blueprint, Stage
 from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
 from lab.toml import Value, dump_toml
+from lab.wan_profiles import load_profile
 
 MODEL = "lab-32b"
 REGIONS = ("us", "eu", "asia")
 _UNIT_REGIONS = ("us", "eu")
-_ONE_WAY_MS = {("us", "eu"): 160.0, ("us", "asia"): 126.0, ("eu", "asia"): 149.0}
 _INSIDE_REGION_MS = 0.5
 _SIZE_FACTOR = 4.0
 """Parameters of the lab's model over those of the calibrated one; time a token grows with them."""
@@ -52,7 +54,9 @@ class LabOptions:
     time_scale: float = 1.0
     """Real ms for each model ms, of network and engines alike. Leases and load exchange stay in real time."""
     jitter_ms: float = 0.0
-    """Model ms, standard deviation, on every wire."""
+    """Model ms, standard deviation, on every wire for which the profile names none."""
+    wan: WanProfile = field(default_factory=lambda: load_profile("paper-testbed"))
+    """Has the regions `REGIONS`; in model ms."""
     workers_per_region: int = 2
     cache_tokens: int = 122_070
     """KV capacity of an engine: 32 GB at 262,144 bytes a token (64 layers, 8 KV heads of 128, BF16)."""
@@ -107,7 +111,8 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
         routing=RoutingRule(queue_scale_ms=200.0 * scale),
         regions=REGIONS,
         wan_ms=tuple(
-            tuple(scale * _one_way_ms(origin, destination) for destination in REGIONS) for origin in REGIONS
+            tuple(scale * _one_way_ms(options.wan, origin, destination) for destination in REGIONS)
+            for origin in REGIONS
         ),
         edges=tuple(
             Edge(f"edge-{region}", region, ports.address(), ports.address(), ports.address())
@@ -136,10 +141,8 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
     )
 
 
-def _one_way_ms(origin: str, destination: str) -> float:
-    if origin == destination:
-        return _INSIDE_REGION_MS
-    return _ONE_WAY_MS.get((origin, destination)) or _ONE_WAY_MS[destination, origin]
+def _one_way_ms(wan: WanProfile, origin: str, destination: str) -> float:
+    return _INSIDE_REGION_MS if origin == destination else wan.link(origin, destination).one_way_ms
 
 
 class _Relay:
@@ -163,27 +166,30 @@ class _Relay:
 
     def settings(self, control: str) -> dict[str, Value]:
         """Settings of the relay process."""
-        regions = self._plan.regions
-        jitter_ms = self._options.time_scale * self._options.jitter_ms
         return {
             "control_address": control,
             "random_seed": self._options.random_seed,
             "wires": [
-                {
-                    "origin": origin,
-                    "destination": destination,
-                    "one_way_ms": self._plan.wan_ms[i][j],
-                    "jitter_ms": jitter_ms,
-                }
-                for i, origin in enumerate(regions)
-                for j, destination in enumerate(regions)
-                if i != j
+                {"origin": origin, "destination": destination, **self._wire(link)}
+                for (origin, destination), link in self._options.wan.links.items()
             ],
             "links": [
                 {"listen": listen, "target": target, "origin": origin, "destination": destination}
                 for (origin, target), (listen, destination) in self._listeners.items()
             ],
         }
+
+    def _wire(self, link: Link) -> dict[str, Value]:
+        """The link in real time: latencies shrink with the scale, and what passes in a second grows."""
+        scale = self._options.time_scale
+        wire: dict[str, Value] = {
+            name: value for name, value in dataclasses.asdict(link).items() if value is not None
+        }
+        wire["one_way_ms"] = scale * link.one_way_ms
+        wire["jitter_ms"] = scale * (link.jitter_ms or self._options.jitter_ms)
+        if link.rate is not None:
+            wire["rate"] = link.rate / scale
+        return wire
 
 
 def _dialled_across(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -64,15 +64,15 @@ class Lane:
         """Sends bytes or an end; nothing sent before `opens_at` leaves earlier than that."""
         if self._closed:
             return
-        sent_at = max(self._loop.time(), self._opens_at)
-        self._last_due = max(self._last_due, sent_at + self._wire.travel_s())
+        now = self._loop.time()
+        length = len(item) if isinstance(item, bytes) else 0
+        arrives = self._wire.carry(length, now, max(now, self._opens_at))
+        self._last_due = max(self._last_due, arrives)
         self._queue.append((self._last_due, item))
-        if isinstance(item, bytes):
-            self._bytes += len(item)
-            self._wire.carried_bytes += len(item)
-            if self._bytes > LANE_BYTES and not self._paused:
-                self._paused = True
-                self._pause()
+        self._bytes += length
+        if self._bytes > LANE_BYTES and not self._paused:
+            self._paused = True
+            self._pause()
         self._arm()
 
     def flush(self) -> None:

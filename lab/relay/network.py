@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterable, Mapping
 
 from kvcompass.errors import KVCompassError
+from kvcompass.wan import Pair, changed_link
 from lab.relay.connection import Connection
 from lab.relay.settings import LinkSettings, WireSettings
-from lab.relay.wire import Wire
+from lab.relay.wire import Wire, check_carried
 from services.runtime.addresses import split_address
 
 MAX_CONNECTIONS = 4_096
@@ -20,15 +21,20 @@ class UnknownWireError(KVCompassError):
 
 
 class Network:
-    """Listens for every link and carries its connections over the two wires of its region pair."""
+    """Listens for every link and carries its connections over the two wires of its region pair.
+
+    Raises: WanError when a wire is to do what cannot be done to connections; UnknownWireError.
+    """
 
     def __init__(
         self, wires: Iterable[WireSettings], links: Iterable[LinkSettings], random_seed: int
     ) -> None:
         rng = random.Random(random_seed)
-        self._wires: dict[tuple[str, str], Wire] = {
-            (wire.origin, wire.destination): Wire(wire.one_way_ms, wire.jitter_ms, rng) for wire in wires
-        }
+        self._wires: dict[Pair, Wire] = {}
+        for wire in wires:
+            figures = wire.link()
+            check_carried(figures, f"wires.{wire.origin}.{wire.destination}")
+            self._wires[wire.origin, wire.destination] = Wire(figures, rng)
         self._links = tuple(links)
         for link in self._links:
             self._wire(link.origin, link.destination)
@@ -61,6 +67,14 @@ class Network:
         """Ends a partition of one direction. Errors: UnknownWireError."""
         self._wire(origin, destination).heal()
 
+    def change(self, origin: str, destination: str, values: Mapping[str, object]) -> None:
+        """Replaces figures of one direction. Errors: UnknownWireError, WanError."""
+        wire = self._wire(origin, destination)
+        where = f"{origin}.{destination}"
+        link = changed_link(wire.link, values, where)
+        check_carried(link, where)
+        wire.change(link)
+
     def state(self) -> Mapping[str, object]:
         """What the network carries now, as plain values."""
         return {
@@ -70,7 +84,10 @@ class Network:
                 {
                     "origin": origin,
                     "destination": destination,
-                    "partitioned": wire.partitioned,
+                    "one_way_ms": wire.link.one_way_ms,
+                    "jitter_ms": wire.link.jitter_ms,
+                    "rate": wire.link.rate,
+                    "partition": wire.partitioned,
                     "carried_bytes": wire.carried_bytes,
                 }
                 for (origin, destination), wire in self._wires.items()

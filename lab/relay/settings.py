@@ -2,17 +2,28 @@
 
 import msgspec
 
+from kvcompass.wan import Link, read_link
 from services.runtime.logs import LogLevel
 
 
 class WireSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One direction of a region pair."""
+    """One direction of a region pair; what a link can do has the names of `kvcompass.wan.Link`."""
 
     origin: str
     destination: str
     one_way_ms: float
     jitter_ms: float = 0.0
-    """Standard deviation of a normal distribution; order is kept all the same."""
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    rate: float | None = None
+    partition: bool = False
+
+    def link(self) -> Link:
+        """The link. Raises: WanError naming the wire and the field."""
+        values = msgspec.structs.asdict(self)
+        where = f"wires.{values.pop('origin')}.{values.pop('destination')}"
+        return read_link(values, where)
 
 
 class LinkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """The relay's laws: bytes take the wire's time, keep order, are bounded; a partition loses nothing."""
 
 import asyncio
+import random
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,9 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kvcompass.wan import Link, WanError
+from lab.relay.control import ControlApp, Message
 from lab.relay.lane import LANE_BYTES
 from lab.relay.network import Network, UnknownWireError
 from lab.relay.settings import LinkSettings, WireSettings
+from lab.relay.wire import Wire
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -167,6 +171,69 @@ async def test_a_refusing_target_resets_the_client() -> None:
     writer.close()
     await until(lambda: network.state()["connections"] == 0)
     await network.stop()
+
+
+async def test_a_rate_makes_bytes_wait_for_one_another() -> None:
+    wire = Wire(Link(10.0, rate=8.0), random.Random(1))  # a byte a microsecond
+    assert wire.carry(5_000, now=1.0, sent_at=1.0) == pytest.approx(1.015)
+    assert wire.carry(5_000, now=1.0, sent_at=1.0) == pytest.approx(1.020), "another connection's"
+    assert wire.carry(5_000, now=1.5, sent_at=2.0) == pytest.approx(2.015), "what leaves later waits for none"
+    assert wire.carry(5_000, now=1.5, sent_at=1.5) == pytest.approx(1.520)
+
+
+async def test_a_changed_wire_holds_for_the_next_bytes() -> None:
+    async with relayed(echo, out_ms=400.0, back_ms=5.0) as (network, port):
+        network.change("us", "eu", {"one_way_ms": 5.0})
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        started = time.monotonic()
+        writer.write(b"ping")
+        assert await asyncio.wait_for(reader.readexactly(4), 5.0) == b"ping"
+        assert time.monotonic() - started < 0.4
+        network.change("us", "eu", {"partition": True})
+        assert "'partition': True" in str(network.state()["wires"])
+        network.change("us", "eu", {"partition": False})
+        writer.close()
+
+
+@pytest.mark.parametrize("fault", ["loss", "duplicate", "reorder"])
+async def test_what_cannot_be_done_to_a_connection_is_refused_with_the_reason(fault: str) -> None:
+    wire = WireSettings("us", "eu", 10.0, **{fault: 0.1})
+    with pytest.raises(WanError, match=rf"wires\.us\.eu\.{fault}: the relay carries connections"):
+        Network([wire], [], random_seed=1)
+    async with relayed(echo) as (network, _):
+        with pytest.raises(WanError, match=rf"us\.eu\.{fault}"):
+            network.change("us", "eu", {fault: 0.1})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "says"),
+    [
+        ("PATCH", "/link/us/eu", b'{"one_way_ms": 7}', 200, '"one_way_ms":7.0'),
+        ("PATCH", "/link/us/eu", b'{"one_way": 7}', 400, "did you mean one_way_ms"),
+        ("PATCH", "/link/us/eu", b'{"loss": 0.1}', 400, "the relay carries connections"),
+        ("PATCH", "/link/us/eu", b"7", 400, "Expected `object`"),
+        ("PATCH", "/link/us/mars", b'{"one_way_ms": 7}', 404, "no wire from"),
+        ("PUT", "/partition/us/eu", b"", 200, '"partition":true'),
+        ("DELETE", "/partition/us/mars", b"", 404, "no wire from"),
+        ("GET", "/link/us/eu", b"", 404, "PATCH /link"),
+    ],
+)
+async def test_the_control_answers_in_words(
+    method: str, path: str, body: bytes, status: int, says: str
+) -> None:
+    async with relayed(echo) as (network, _):
+        pieces = [{"body": body[:3], "more_body": True}, {"body": body[3:]}]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return pieces.pop(0)
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await ControlApp(network)({"method": method, "path": path}, receive, send)
+    assert sent[0]["status"] == status
+    assert says in sent[1]["body"].decode().replace('\\"', '"')
 
 
 def test_a_link_between_regions_without_a_wire_is_refused() -> None:

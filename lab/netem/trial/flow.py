@@ -41,7 +41,7 @@ class Flow:
 
     @property
     def unhindered_ms(self) -> float:
-        """One-way time of the tenth that was fastest: of packets that no busy core held up. NaN: none arrived."""
+        """One-way time of the fastest tenth: of packets that no busy core held up. NaN: none arrived."""
         return sorted(self.delays_ms)[len(self.arrivals) // 10] if self.arrivals else float("nan")
 
     @property
