@@ -1,4 +1,4 @@
-"""`kvcompass lab up|run|demo`."""
+"""`kvcompass lab up|run|demo|load`."""
 
 import argparse
 import os
@@ -12,11 +12,15 @@ from kvcompass.errors import KVCompassError
 from kvcompass.routing.names import POLICY_NAMES
 from lab import demo, run, up
 from lab.interrupts import interruptible
+from lab.load import LoadOptions, run_load
 from lab.ports import LoopbackPorts
+from lab.process import LabError
 from lab.three_regions import LabOptions
 from lab.workload.schedule import Shape
 
 _SHAPE = Shape()
+_MOST_REQUESTS, _MOST_SECONDS, _MOST_ROUNDS = 100_000, 3_600.0, 1_000
+"""A load ends by itself."""
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -44,6 +48,25 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     _workload_arguments(parser)
     parser.add_argument("--json", type=Path, default=Path("out/demo.json"), help="default: %(default)s")
     parser.set_defaults(command=_guarded(_demo))
+
+    parser = commands.add_parser("load", help="replay a workload against a fleet that is up")
+    _workload_arguments(parser)
+    parser.add_argument("--plan", type=Path, required=True, help="the fleet's plan")
+    parser.add_argument(
+        "--edge",
+        type=_edge,
+        action="append",
+        default=[],
+        metavar="REGION=URL",
+        help="send a region's requests here instead of to the plan's edge; once a region",
+    )
+    parser.add_argument("--api-key-file", type=Path, help="whose key to send (default: none is needed)")
+    parser.add_argument(
+        "--admin-key-file", type=Path, help="to read the edges' counters (default: the API key)"
+    )
+    parser.add_argument("--repeat", type=_count, default=1, help="rounds over the same texts (default: 1)")
+    parser.add_argument("--json", type=Path, help="write figures and every request's record here; - prints")
+    parser.set_defaults(command=_guarded(_load))
 
 
 def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,23 +121,42 @@ def _demo(options: argparse.Namespace) -> None:
     )
 
 
+def _load(options: argparse.Namespace) -> int:
+    for name, most in (("requests", _MOST_REQUESTS), ("duration_s", _MOST_SECONDS), ("repeat", _MOST_ROUNDS)):
+        if getattr(options, name) > most:
+            flag = name.replace("_", "-")
+            raise LabError(f"--{flag} is at most {most:,.0f}: a load ends by itself", field=flag)
+    failed = run_load(
+        LoadOptions(
+            plan=options.plan,
+            edges=dict(options.edge),
+            api_key_file=options.api_key_file,
+            admin_key_file=options.admin_key_file,
+            shape=_shape(options),
+            repeat=options.repeat,
+            json_path=options.json,
+        ),
+        os.environ,
+    )
+    return 1 if failed else 0
+
+
 def _ports() -> LoopbackPorts:
     return LoopbackPorts(random.Random(os.getpid()))
 
 
-def _guarded(work: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], int]:
+def _guarded(work: Callable[[argparse.Namespace], int | None]) -> Callable[[argparse.Namespace], int]:
     """Operating errors become one message and exit code 2; SIGTERM ends a lab as Ctrl-C does."""
 
     def command(options: argparse.Namespace) -> int:
         interruptible()
         try:
-            work(options)
+            return work(options) or 0
         except KVCompassError as error:
             sys.stderr.write(f"kvcompass lab: {error}\n")
             return 2
         except KeyboardInterrupt:
             return 130
-        return 0
 
     return command
 
@@ -131,6 +173,13 @@ def _not_negative(text: str) -> float:
     if not 0.0 <= value < float("inf"):
         raise argparse.ArgumentTypeError("must not be negative")
     return value
+
+
+def _edge(text: str) -> tuple[str, str]:
+    region, separator, url = text.partition("=")
+    if not separator or not url.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError("give REGION=http://HOST:PORT")
+    return region, url
 
 
 def _count(text: str) -> int:

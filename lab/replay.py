@@ -30,12 +30,13 @@ async def replay(
     model: str,
     time_scale: float,
     on_record: OnRecord = lambda _: None,
+    api_key: str = "lab",
 ) -> list[Record]:
     """Sends every request once, without retries, and returns their records in the workload's order."""
     async with contextlib.AsyncExitStack() as stack:
         clients: dict[str, AsyncOpenAI] = {}
         for region, url in base_urls.items():
-            clients[region] = await stack.enter_async_context(_client(url))
+            clients[region] = await stack.enter_async_context(_client(url, api_key))
         clock = _Clock(time_scale)
         room = asyncio.Semaphore(MAX_IN_FLIGHT)
         tasks: list[asyncio.Task[Record]] = []
@@ -56,10 +57,10 @@ async def replay(
     return [task.result() for task in tasks]
 
 
-def _client(url: str) -> AsyncOpenAI:
+def _client(url: str, api_key: str) -> AsyncOpenAI:
     return AsyncOpenAI(
         base_url=url,
-        api_key="lab",
+        api_key=api_key,
         max_retries=0,
         timeout=REQUEST_TIMEOUT_S,
         http_client=DefaultAsyncHttpxClient(trust_env=False),
