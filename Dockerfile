@@ -65,4 +65,4 @@ WORKDIR /tmp
 ENTRYPOINT ["/opt/kvcompass/bin/entrypoint.sh"]
 CMD ["kvcompass", "--help"]
 # The port and path of the process that runs: KVCOMPASS_PROBE.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 CMD ["bash", "/opt/kvcompass/bin/probe.sh"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["bash", "/opt/kvcompass/bin/probe.sh"]
