@@ -128,7 +128,7 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
 
 
 TestCache = CacheBesideItsTwin.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCache.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
 @given(tokens=st.lists(st.integers(0, 2**31 - 1), max_size=40), cut=st.integers(0, 40))

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_events import AllBlocksCleared, BlockStored, EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.engine_model import (
     Engine,
     EngineConfig,
@@ -270,10 +270,10 @@ def test_reloading_costs_what_the_link_carries() -> None:
 def test_a_transferred_request_decodes_at_once_and_leaves_no_trace() -> None:
     engine = Engine(CONFIG)
     engine.take_batches()
-    engine.submit(replace(request("a", [1] * 100, 3), transferred=True), 500)
-    assert engine.load(500).used_tokens == 104
+    engine.submit(replace(request("a", [1] * 100, 9), transferred=True), 500)
+    assert engine.load(500).used_tokens == 112
     steps = run(engine)
-    assert [(step.generated, step.cached_tokens) for step in steps] == [(1, 0), (2, 0), (3, 0)]
+    assert [(step.generated, step.cached_tokens) for step in steps] == [(i, 0) for i in range(1, 10)]
     assert steps[0].at_us == 500
     assert steps[1].at_us == 500 + CONFIG.timing.decode_step_us(101)
     assert engine.take_batches() == []
@@ -318,6 +318,23 @@ def test_eviction_can_be_changed_while_running() -> None:
         return engine.take_progress()[-1].cached_tokens
 
     assert reused(None) < reused(EvictionPolicy.LFU) == 56
+
+
+def test_a_change_of_policy_comes_after_what_was_due_before_it() -> None:
+    def victims(ask: bool) -> list[object]:
+        engine = Engine(CONFIG)
+        one = CONFIG.timing.prefill_us(0, 80)
+        # a and b fill the cache, a is asked for again; c needs the room of one of them.
+        for name, token in (("a", 1), ("b", 2), ("again", 1), ("c", 3)):
+            engine.submit(request(name, [token] * 80), 0)
+        if ask:
+            engine.advance(3 * one)
+        engine.set_eviction(EvictionPolicy.FIFO, 3 * one)
+        run(engine)
+        events = [event for batch in engine.take_batches() for event in batch]
+        return [event.hashes for event in events if isinstance(event, BlockRemoved)]
+
+    assert victims(ask=False) == victims(ask=True)
 
 
 def test_the_prefill_rate_can_be_read_from_two_loads() -> None:
