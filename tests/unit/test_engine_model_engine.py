@@ -324,9 +324,9 @@ def test_a_change_of_policy_comes_after_what_was_due_before_it() -> None:
     def victims(ask: bool) -> list[object]:
         engine = Engine(CONFIG)
         one = CONFIG.timing.prefill_us(0, 80)
-        # a and b fill the cache, a is asked for again; c needs the room of one of them.
-        for name, token in (("a", 1), ("b", 2), ("again", 1), ("c", 3)):
-            engine.submit(request(name, [token] * 80), 0)
+        # a and b nearly fill the cache, a is asked for again; c needs the room of one of them.
+        for name, token, length in (("a", 1, 60), ("b", 2, 80), ("again", 1, 60), ("c", 3, 80)):
+            engine.submit(request(name, [token] * length), 0)
         if ask:
             engine.advance(3 * one)
         engine.set_eviction(EvictionPolicy.FIFO, 3 * one)
