@@ -261,7 +261,7 @@ async def attach(
     """An engine that runs and is idle. Endpoints are those of rank 0."""
     context = zmq.asyncio.Context()
     try:
-        async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S) as client:
+        async with httpx.AsyncClient(base_url=base_url, timeout=PATIENCE_S, trust_env=False) as client:
             info = (await client.get("/server_info")).json()
             model = (await client.get("/v1/models")).json()["data"][0]["id"]
             engine = EngineUnderTest(

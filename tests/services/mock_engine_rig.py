@@ -90,7 +90,7 @@ async def running(**changes: Any) -> AsyncIterator[Rig]:
     await server.start()
     try:
         async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE_S
+            base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE_S, trust_env=False
         ) as client:
             yield Rig(server, client, exits)
     finally:
