@@ -2,9 +2,12 @@
 
 python -m bench.index --json out/bench/index.json                 1e7 entries, some minutes, 8 GiB
 python -m bench.index --quick                                     the same at 2e5
-python -m bench.index --view-only 1000000000                      a view of 1e9 entries, 12 GiB
+python -m bench.index --view-only 1e9 --written 2e8               a view of 1e9 entries, 12 GiB
 
-Figures are of the machine as it is: run it on a quiet one.
+Figures are of the machine as it is: run it on a quiet one. docs/reproduction/index.md is written from the
+JSON of a whole run and of a view of 1e9 entries:
+
+python -m bench.index --write-docs out/bench/index.json out/bench/view.json
 """
 
 import argparse
@@ -13,7 +16,7 @@ import os
 import platform
 from pathlib import Path
 
-from bench.index import baselines, decision, growth, layouts, view_only
+from bench.index import baselines, decision, document, growth, layouts, view_only
 from bench.index.edits import OneTable
 from bench.index.fleet import fleet
 from bench.index.results import Results
@@ -45,23 +48,33 @@ def measure(entries: int) -> Results:
     return results
 
 
+def _count(text: str) -> int:
+    """An integer, also as 1e7."""
+    return int(float(text))
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--entries", type=lambda text: int(float(text)), default=10_000_000)
+    parser.add_argument("--entries", type=_count, default=10_000_000)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} entries")
-    parser.add_argument("--view-only", type=lambda text: int(float(text)), metavar="ENTRIES")
+    parser.add_argument("--view-only", type=_count, metavar="ENTRIES")
+    parser.add_argument("--write-docs", type=Path, nargs="+", metavar="JSON", help="no run: document these")
+    parser.add_argument("--written", type=_count, default=1, help="with --view-only: really insert so many")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall", help="cpu: on a shared machine")
     options = parser.parse_args()
+    if options.write_docs:
+        document.write([json.loads(file.read_text("utf-8")) for file in options.write_docs])
+        return
     use_clock(options.clock)
     warm()
     entries = options.view_only or (QUICK if options.quick else options.entries)
     if options.view_only:
         results = Results()
-        view_only.measure(entries, results)
+        view_only.measure(entries, options.written, results)
     else:
         results = measure(entries)
     print(results.table())

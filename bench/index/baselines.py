@@ -33,12 +33,12 @@ def _measure(table: Baseline, keys: NDArray[np.uint64], results: Results, path: 
     touched = _batches(rng.choice(held, edited, replace=False), BATCH)
     table.put(held, np.ones(held.size, np.uint32))
     insert = timed(lambda batch: table.put(batch, ones), _batches(last, BATCH), BATCH)
-    results.time(f"{table.name}: insert", insert, f"{path}.insert_us.p50")
+    results.time(f"{table.name}: insert", insert, f"{path}.insert_us")
     update = timed(lambda batch: table.put(batch, twos), touched, BATCH)
-    results.time(f"{table.name}: update", update, f"{path}.update_us.p50")
+    results.time(f"{table.name}: update", update, f"{path}.update_us")
     half = zip(_batches(rng.choice(held, 72_000), 24), _batches(random_keys(72_000, 3), 24), strict=True)
     lookup = timed(table.get, [np.concatenate(both) for both in half])
-    results.time(f"{table.name}: 48 lookups, half of them held", lookup, f"{path}.lookup48_us.p50")
+    results.time(f"{table.name}: 48 lookups, half of them held", lookup, f"{path}.lookup48_us")
     for what, asked in (("held", rng.choice(held, 5 * BULK)), ("unknown", random_keys(5 * BULK, 4))):
         bulk = 1e3 * timed(table.get, _batches(asked, BULK), BULK).p50_us
         results.figure(
@@ -46,7 +46,7 @@ def _measure(table: Baseline, keys: NDArray[np.uint64], results: Results, path: 
         )
     results.figure(f"{table.name}: bits an entry", table.view_bits_per_entry, f"{path}.bits_per_entry")
     remove = timed(table.remove, touched, BATCH)
-    results.time(f"{table.name}: remove", remove, f"{path}.remove_us.p50")
+    results.time(f"{table.name}: remove", remove, f"{path}.remove_us")
     assert len(table) == keys.size - edited
 
 

@@ -30,13 +30,13 @@ def measure(fleet: Fleet, name: str, results: Results, *paths: str) -> None:
         return edge.decide(PROMPT, asked, "default", NOW_US)
 
     def places(what: str) -> tuple[str, ...]:
-        return tuple(f"{path}.{what}.{p}" for path in paths for p in ("p50", "p99"))
+        return tuple(f"{path}.{what}" for path in paths)
 
     for call, argument in ((from_tokens, prompts[0]), (from_keys, keys[0]), (fleet.unit.match, keys[0])):
         call(argument)
     results.time(f"decide from tokens, {name}", timed(from_tokens, prompts), *places("tokens"))
     results.time(f"decide from keys, {name}", timed(from_keys, keys), *places("keys"))
-    results.time(f"match, {name}", timed(fleet.unit.match, keys))
+    results.time(f"match, {name}", timed(fleet.unit.match, keys), *places("match"))
 
 
 def lookup_48(fleet: Fleet, results: Results) -> None:
@@ -44,9 +44,7 @@ def lookup_48(fleet: Fleet, results: Results) -> None:
     assert fleet.view.shape.tables == 8
     six = [keys[:6] for keys in _often(fleet.keys)]
     fleet.view.lookup(six[0])
-    results.time(
-        "48 lookups: 6 keys in 8 tables", timed(fleet.view.lookup, six), "lookup48_us.p50", "lookup48_us.p99"
-    )
+    results.time("48 lookups: 6 keys in 8 tables", timed(fleet.view.lookup, six), "lookup48_us")
 
 
 def cold(fleet: Fleet, results: Results) -> None:

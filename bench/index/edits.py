@@ -66,8 +66,7 @@ class OneTable:
             if percent == 85:
                 self._copies("at 83 %")
             time, stream = self._insert(end)
-            paths = (f"insert_us.p50_{percent}", f"insert_us.p99_{percent}")
-            self.results.time(f"insert at {percent} %", time, *paths)
+            self.results.time(f"insert at {percent} %", time, "insert_us", at=f"_{percent}")
             if percent == 85:
                 self._apply("insert", stream, "apply_per_s")
                 self._edit_in_place()
@@ -96,10 +95,10 @@ class OneTable:
         some = np.random.default_rng(2).permutation(self._filled)[: int(EDITED * self.slots)]
         keys = self.keys[some]
         time, stream = self._edits(keys, 0, 2)
-        self.results.time("update at 85 %", time, "update_us.p50", "update_us.p99")
+        self.results.time("update at 85 %", time, "update_us")
         self._apply("update", stream, "apply_updates_per_s")
         time, _ = self._edits(keys, 0, 0)
-        self.results.time("remove at 85 %", time, "remove_us.p50", "remove_us.p99")
+        self.results.time("remove at 85 %", time, "remove_us")
         self._edits(keys, 0, 1)
 
     def _edits(self, keys: NDArray[np.uint64], slot: int, tier: int) -> tuple[Timing, _Stream]:
@@ -176,9 +175,7 @@ class OneTable:
         rng = np.random.default_rng(3)
         held = rng.choice(self.keys[: self._filled], 1_000_000)
         one = [held[i : i + 1] for i in range(20_000)]
-        self.results.time(
-            "look up one key (a call)", timed(self.views[0].lookup, one), "lookup1_us.p50", "lookup1_us.p99"
-        )
+        self.results.time("look up one key (a call)", timed(self.views[0].lookup, one), "lookup1_us")
         self.views[0].lookup(held[:10])
         for what, keys in (("held", held), ("unknown", random_keys(held.size, 4))):
             slices = [keys[at : at + 100_000] for at in range(0, keys.size, 100_000)]

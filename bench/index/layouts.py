@@ -7,7 +7,7 @@ from bench.index.results import Results
 from kvcompass.index import IndexView, ShardTables
 
 LAYOUTS = {"default": (32, "fingerprints"), "wide": (64, "fingerprints"), "paper": (32, "paper")}
-OCCUPANCIES = (0.50, 0.85, 0.95)
+OCCUPANCIES = (0.20, 0.40, 0.60, 0.80, 0.95)
 STRANGERS = 2_000_000
 
 

@@ -8,7 +8,7 @@ from bench.index.timing import Timing
 
 @dataclass(slots=True)
 class Results:
-    """Grows as measures run. JSON names are dotted paths, as in `decision_us.tokens.p50`."""
+    """Grows as measures run. JSON names are dotted paths."""
 
     times: dict[str, Timing] = field(default_factory=dict)
     """By the words of the table's row."""
@@ -16,11 +16,12 @@ class Results:
     """Other rows: name with unit, and value."""
     json: dict[str, Any] = field(default_factory=dict)
 
-    def time(self, row: str, timing: Timing, *paths: str) -> None:
-        """Add a timing; a path that ends in p50 or p99 takes that value, in us."""
+    def time(self, row: str, timing: Timing, *paths: str, at: str = "") -> None:
+        """Add a timing; each path becomes `path.p50` and `path.p99` in us, with `at` a suffix (`p50_85`)."""
         self.times[row] = timing
         for path in paths:
-            self.put(path, timing.p99_us if path.rpartition(".")[2].startswith("p99") else timing.p50_us)
+            self.put(f"{path}.p50{at}", timing.p50_us)
+            self.put(f"{path}.p99{at}", timing.p99_us)
 
     def figure(self, row: str, value: float, *paths: str) -> None:
         """Add a value."""

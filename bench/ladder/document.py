@@ -6,7 +6,8 @@ from bench.ladder.capture import savings_ms
 from bench.ladder.figure import svg
 from bench.ladder.results import PROMPT, Results
 from bench.ladder.sweep import DEFAULT
-from bench.ladder.table import budgets, markdown, networks, percent, sweep, workloads
+from bench.ladder.table import budgets, networks, percent, sweep, workloads
+from bench.tables import markdown
 
 LONG = 10_000
 """Tokens."""

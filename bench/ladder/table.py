@@ -1,31 +1,9 @@
-"""The figures as text: for the screen and, in Markdown, for the document."""
-
-from collections.abc import Callable, Sequence
+"""The tables of a run, for the screen and for the document."""
 
 from bench.ladder.results import PROMPT, Results, Weighed
 from bench.ladder.rules import count_of_levels
 from bench.ladder.sweep import DEFAULT, Point
-
-Row = Sequence[str]
-
-
-def plain(head: Row, rows: Sequence[Row]) -> str:
-    """Columns padded to their widest cell; the first is left-aligned."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(cells))
-        for cells in (list(zip(row, widths, strict=True)) for row in (head, *rows))
-    ]
-    return "\n".join(lines)
-
-
-def markdown(head: Row, rows: Sequence[Row]) -> str:
-    """A Markdown table; numbers right-aligned."""
-    rule = ["---", *("---:" for _ in head[1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))
-
-
-Format = Callable[[Row, Sequence[Row]], str]
+from bench.tables import Row, plain
 
 
 def percent(share: float) -> str:

@@ -3,11 +3,12 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.index import __main__ as tool
-from bench.index import baselines, decision, layouts, view_only
+from bench.index import baselines, decision, document, layouts, view_only
 from bench.index.keys import shape_for
 from bench.index.results import Results
 from kvcompass.index import ShardTables
@@ -41,14 +42,21 @@ def test_every_figure_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 37 < found["view_bits_per_entry"]["paper"] < 40
     assert found["false_hit_rate"]["paper"] == pytest.approx(0.95, abs=0.02)
     assert found["false_hit_rate"]["default"] < 0.01
+    assert "| view, the paper's layout | 3" in document.text(found, large_view())
+
+
+def large_view() -> dict[str, Any]:
+    results = Results()
+    view_only.measure(20_000, 10_000, results)
+    found: dict[str, Any] = results.json["view_only"]
+    return found
 
 
 def test_a_view_of_many_shards_is_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_only, "SHARD_ENTRIES", 5_000)
-    results = Results()
-    view_only.measure(20_000, results)
-    assert results.json["view_only"]["entries"] == 20_000
-    assert results.json["view_only"]["occupancy"] == pytest.approx(0.95, abs=0.01)
+    found = large_view()
+    assert (found["entries"], found["inserted"], found["missing"]) == (20_000, 10_000, 0)
+    assert found["occupancy"] == pytest.approx(0.95, abs=0.01)
 
 
 @pytest.mark.parametrize("layout", [(32, "fingerprints"), (64, "fingerprints"), (32, "paper")])
