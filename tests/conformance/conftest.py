@@ -10,6 +10,7 @@ KVCOMPASS_ENGINE_VOCABULARY bounds the token ids of its prompts (500 unless set)
 import os
 import random
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -24,12 +25,23 @@ from tests.conformance.engine_under_test import EngineUnderTest, attach
 ANY_PORT = "tcp://127.0.0.1:*"
 REAL_URL = os.environ.get("KVCOMPASS_ENGINE_URL", "")
 ENGINES = ["real"] if REAL_URL else [f"double {version}" for version in PROFILES]
+SETTINGS: dict[str, Any] = {
+    "address": "127.0.0.1:0",
+    "model": "m",
+    "page_size": 16,
+    "cache_tokens": 4_096,
+    "context_length": 2_048,
+    "time_scale": 0.2,
+    "health_delay_s": 0.3,
+    "event_endpoint": ANY_PORT,
+    "replay_endpoint": ANY_PORT,
+}
 VOCABULARY = int(os.environ.get("KVCOMPASS_ENGINE_VOCABULARY", "500"))
 
 
-@pytest_asyncio.fixture(params=ENGINES, scope="session", loop_scope="session")
-async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
-    """An engine and all that is connected to it."""
+@asynccontextmanager
+async def attached_to(name: str, **changes: Any) -> AsyncIterator[EngineUnderTest]:
+    """The real engine, or a double that is started for it with other settings than SETTINGS."""
     if REAL_URL:
         events, replay = os.environ["KVCOMPASS_ENGINE_EVENTS"], os.environ["KVCOMPASS_ENGINE_REPLAY"]
         seed = random.randrange(2**32)
@@ -38,19 +50,10 @@ async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderT
         ) as engine:
             yield engine
         return
-    settings: dict[str, Any] = {
-        "address": "127.0.0.1:0",
-        "model": "m",
-        "event_profile": request.param.removeprefix("double "),
-        "page_size": 16,
-        "cache_tokens": 4_096,
-        "context_length": 2_048,
-        "time_scale": 0.2,
-        "health_delay_s": 0.3,
-        "event_endpoint": ANY_PORT,
-        "replay_endpoint": ANY_PORT,
-    }
-    server = MockServer(MockSettings(**settings), PromptEncoder.load())
+    version = name.removeprefix("double ")
+    server = MockServer(
+        MockSettings(**{**SETTINGS, "event_profile": version, **changes}), PromptEncoder.load()
+    )
     await server.start()
     url = f"http://127.0.0.1:{server.port}"
     try:
@@ -67,8 +70,25 @@ async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderT
         await server.stop(drain_s=0.1)
 
 
+@pytest_asyncio.fixture(params=ENGINES, scope="session", loop_scope="session")
+async def attached(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
+    """An engine and all that is connected to it."""
+    async with attached_to(request.param) as engine:
+        yield engine
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def engine(attached: EngineUnderTest) -> EngineUnderTest:
     """The engine under test, idle and empty."""
     await attached.empty()
     return attached
+
+
+@pytest_asyncio.fixture(params=ENGINES, loop_scope="session")
+async def tiered(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
+    """An engine with a host tier of twice its cache, idle and empty. Skips a real one that has none."""
+    async with attached_to(request.param, host_cache_tokens=2 * SETTINGS["cache_tokens"]) as engine:
+        if not engine.info.get("enable_hierarchical_cache"):
+            pytest.skip("the engine has no host tier: --enable-hierarchical-cache")
+        await engine.empty()
+        yield engine
