@@ -16,6 +16,7 @@ from lab.load import LoadOptions, run_load
 from lab.ports import LoopbackPorts
 from lab.process import LabError
 from lab.three_regions import LabOptions
+from lab.wan_profiles import load_profile, shipped_profiles
 from lab.workload.schedule import Shape
 
 _SHAPE = Shape()
@@ -82,6 +83,12 @@ def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="standard deviation of every one-way latency, model ms",
     )
+    parser.add_argument(
+        "--wan-profile",
+        metavar="NAME",
+        default="paper-testbed",
+        help=f"{', '.join(shipped_profiles())}, or a .toml file (default: %(default)s)",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the run directory: plan, settings, logs")
 
 
@@ -98,6 +105,7 @@ def _options(options: argparse.Namespace) -> LabOptions:
         policy=getattr(options, "policy", "kvcompass"),
         time_scale=options.time_scale,
         jitter_ms=options.jitter_ms,
+        wan=load_profile(options.wan_profile),
     )
 
 

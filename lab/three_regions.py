@@ -24,7 +24,7 @@ from kvcompass.plan.model import (
     Worker,
 )
 from kvcompass.routing.names import PolicyName
-from kvcompass.wan import Link, WanProfile
+from kvcompass.wan import Link, WanError, WanProfile
 from lab.blueprint import Blueprint, Stage
 from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
@@ -68,7 +68,9 @@ class LabOptions:
 
 
 def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
-    """Lays out the whole lab on free loopback ports."""
+    """Lays out the whole lab on free loopback ports. Raises: WanError when the profile has other regions."""
+    if set(options.wan.regions) != set(REGIONS):
+        raise WanError(f"the lab has the regions {', '.join(REGIONS)}; give those", field="regions")
     plan = _plan(options, ports)
     relay = _Relay(plan, options, ports)
     ops = {name: ports.address() for name in _names_with_ops(plan, options)}

@@ -142,6 +142,11 @@ class NfqueueShaper:
         return verdicts
 
 
+def require_queues() -> None:
+    """Raises: RouterError where this network namespace has no netfilter queues."""
+    _open([_FIRST_QUEUE]).close()
+
+
 def _be_punctual() -> None:
     """Asks the kernel to wake this thread on time, and before others that wait for a core; it may decline."""
     libc = ctypes.CDLL(None)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvcompass.plan.parse import parse_plan
-from kvcompass.wan import Link
+from kvcompass.wan import Link, WanError
 from lab.ports import LoopbackPorts
 from lab.relay.settings import RelaySettings
 from lab.three_regions import REGIONS, LabOptions, three_regions
@@ -47,3 +47,9 @@ def test_other_figures_of_a_link_reach_the_relay() -> None:
     wires = {(wire.origin, wire.destination): wire.link() for wire in settings.wires}
     assert wires["us", "eu"] == Link(50.0, jitter_ms=1.5, rate=100.0, partition=True)
     assert wires["eu", "us"] == Link(80.0, jitter_ms=4.0)
+
+
+def test_a_profile_of_other_regions_is_refused() -> None:
+    profile = replace(load_profile("paper-testbed"), regions=("us", "eu"))
+    with pytest.raises(WanError, match="us, eu, asia"):
+        three_regions(LabOptions(wan=profile), LoopbackPorts(random.Random(7)))

@@ -9,13 +9,16 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from kvcompass.errors import KVCompassError
 from lab.netem.errors import RouterError
-from lab.netem.shell import succeeds
+from lab.netem.nfqueue_shaper import require_queues
+from lab.netem.shaper import kernel_has_netem
 from lab.netem.trial.checks import CHECKS, Trial
 from lab.netem.trial.namespaces import REGIONS, Namespaces
 from lab.netem.trial.outcome import Outcome, table
@@ -31,11 +34,16 @@ def main() -> None:
     parser.add_argument("--packets-per-s", type=int, default=6_000)
     parser.add_argument("--json", type=Path, help="where the figures go")
     arguments = parser.parse_args()
-    why_not = _why_not()
-    if why_not:
-        print(f"netem trial: SKIPPED: {why_not}", file=sys.stderr)
+    try:
+        require(arguments.shaper)
+    except RouterError as error:
+        print(f"netem trial: SKIPPED: {error}", file=sys.stderr)
         sys.exit(CANNOT)
-    outcomes = run_trial(arguments.shaper, arguments.packets_per_s)
+    try:
+        outcomes = run_trial(arguments.shaper, arguments.packets_per_s)
+    except KVCompassError as error:
+        print(f"netem trial: {error}", file=sys.stderr)
+        sys.exit(1)
     print(table(outcomes))
     if arguments.json is not None:
         write_figures(arguments.json, arguments.shaper, outcomes)
@@ -79,15 +87,23 @@ def write_figures(path: Path, shaper: str, outcomes: list[Outcome]) -> None:
     path.write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
 
 
-def _why_not() -> str | None:
+def require(shaper: str) -> None:
+    """Raises: RouterError where there can be no trial, with what is missing."""
     if os.geteuid() != 0:
-        return "namespaces need root"
+        raise RouterError("namespaces need root", field="user")
+    for tool in ("ip", "tc", "iptables"):
+        if shutil.which(tool) is None:
+            raise RouterError(f"{tool} is missing; install iproute2 and iptables", field=tool)
+    namespaces = Namespaces()
     try:
-        succeeds("tc", "-V")
-        succeeds("iptables", "-V")
-    except RouterError as error:
-        return f"{error}; install iproute2 and iptables"
-    return None
+        namespaces.create()
+        with namespaces.inside("router-us"):
+            if shaper == "nfqueue":
+                require_queues()
+            elif not kernel_has_netem():
+                raise RouterError("this kernel has no netem; try --shaper nfqueue", field="shaper")
+    finally:
+        namespaces.close()
 
 
 if __name__ == "__main__":
