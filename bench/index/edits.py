@@ -54,7 +54,7 @@ class OneTable:
         self.slots = entries / FULL
         self.shape = shape_for(entries, FULL)
         before = resident_bytes()
-        self.writer = ShardTables(self.shape, 0, random_seed=1)
+        self.writer = ShardTables(self.shape, 0, random_seed=1, grow_at=1.0)
         self._resident = before
         self._filled = 0
         self._sequence = 0

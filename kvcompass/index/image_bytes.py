@@ -46,7 +46,12 @@ class Image:
 
 
 def new_image(size: TableSize, table: int, salt: int) -> Image:
-    """An empty table. Its digest covers its size and salt, so that two empty tables differ when those do."""
+    """An empty table."""
+    return Image(row=new_row(size, table, salt), words=aligned_words(size.words, size.layout))
+
+
+def new_row(size: TableSize, table: int, salt: int) -> U64:
+    """The row of an empty table. Its digest covers size and salt: two empty tables differ when those do."""
     row = np.zeros(ROW, np.uint64)
     row[VALUES] = size.value_offset
     row[BUCKETS] = size.buckets
@@ -55,7 +60,7 @@ def new_image(size: TableSize, table: int, salt: int) -> Image:
     row[SALT] = salt
     row[TABLE] = table
     start_digest(row)
-    return Image(row=row, words=aligned_words(size.words, size.layout))
+    return row
 
 
 def aligned_words(size: int, layout: Layout) -> Words:
@@ -112,7 +117,7 @@ def decode_images(data: bytes, layout: Layout) -> tuple[Image, ...]:
         lines = np.frombuffer(data, f"<u{width}", body, at).reshape(-1, layout.line_words)
         image.words.reshape(-1, layout.line_words)[used] = lines
         at += width * body
-        digest_words(image.words, image.row, image.words.size)
+        digest_words(image.words, image.row, 0, image.words.size)
         images.append(image)
     if at != len(data):
         raise _malformed(f"{len(data) - at} bytes follow its last table")

@@ -6,14 +6,12 @@ from typing import Final
 from kvcompass.errors import KVCompassError
 from kvcompass.index.layout import Layout, table_layout
 from kvcompass.kernels.arrays import U64
-from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SLOTS
+from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, NODES_MOST, SLOTS
 from kvcompass.plan.model import Plan, worker_slots
 
 _FILL: Final = 0.85
 """Occupancy at the expected number of entries. Above about 0.95 inserts get slow and then fail."""
 _LEAST_NODES: Final = 64
-_NODES_MOST: Final = 1 << 31
-"""A node and its bit must fit one word of a patch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class TableSize:
     @property
     def is_addressable(self) -> bool:
         """Whether a word of a patch can name each slot and node."""
-        return min(self.buckets, self.nodes_a, self.nodes_b) > 0 and self.nodes < _NODES_MOST
+        return min(self.buckets, self.nodes_a, self.nodes_b) > 0 and self.nodes < NODES_MOST
 
     @property
     def nodes(self) -> int:

@@ -6,60 +6,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.errors import KVCompassError, ProtocolError
-from kvcompass.index.image_bytes import Image, digest_of, encode_images, new_image
-from kvcompass.index.patches import Patches
-from kvcompass.index.shape import IndexShape, TableSize, size_of, table_size
-from kvcompass.kernels.arrays import U64, Int
-from kvcompass.kernels.buckets import copy_values
-from kvcompass.kernels.patch_records import CLEAR_WORKER
-from kvcompass.kernels.state import (
-    COUNTS,
-    ENTRIES,
-    FLIPS,
-    FREE,
-    MOVES,
-    PIN_LIMIT,
-    PINNED,
-    PINNED_EVER,
-    Table,
-    new_scratch,
-)
-from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_keys, edit_keys, load_keys
-
-_OUT_WORDS: Final = LONGEST_GROUP + 65_536
-_UNLUCKY_FILL: Final = 0.8
-"""A table that refuses a key below this occupancy was unlucky: the same size with another salt will do."""
-_BUILDS: Final = 24
+from kvcompass.index.image_bytes import Image, digest_of, encode_images
+from kvcompass.index.patches import Patches, PatchRun
+from kvcompass.index.shape import IndexShape, table_size
+from kvcompass.index.table_writer import GROW_AT, OUT_WORDS, TableWriter
+from kvcompass.kernels.state import FLIPS, HELD, HOLDINGS, MOVES, PINNED, PINNED_EVER, new_scratch
 
 
 class ShardTables:
     """Every key of one shard: what a view holds (the images) and what only the writer needs (keys, graph).
 
-    All calls mutate in place, cost one kernel call and never block; a rebuild costs about 2 us an entry.
+    All calls mutate in place and never block. A table that fills doubles while it takes edits: each edit does
+    a part of that work, and `step` does the rest when there are no edits.
     """
 
-    def __init__(self, shape: IndexShape, shard: int, *, random_seed: int) -> None:
+    def __init__(self, shape: IndexShape, shard: int, *, random_seed: int, grow_at: float = GROW_AT) -> None:
+        """`grow_at`: the occupancy at which a table begins to double."""
         assert 0 <= shard < shape.shards
         self.shape: Final = shape
         self.shard: Final = shard
-        self.rebuilds = 0
-        """Tables built anew since the start."""
         self._random_seed = random_seed
         self._salts = 0
-        self._scratch = new_scratch()
-        self._out = np.zeros(_OUT_WORDS, np.uint32)
+        scratch, out = new_scratch(), np.zeros(OUT_WORDS, np.uint32)
         size = table_size(shape.expected_entries, shape.table_layout)
-        self._tables = [new_table(size, table, self._salt()) for table in range(shape.tables)]
+        self._tables = [
+            TableWriter(
+                size, table, self._salt, scratch, out, worker_slots=shape.worker_slots, grow_at=grow_at
+            )
+            for table in range(shape.tables)
+        ]
 
     @property
     def entries(self) -> int:
         """Keys in all tables of the shard."""
-        return self._count(ENTRIES)
+        return sum(table.entries for table in self._tables)
 
     @property
     def slots(self) -> int:
         """Slots in all tables; entries / slots is the true occupancy."""
-        return sum(table.slot_entry.size for table in self._tables)
+        return sum(table.slots for table in self._tables)
 
     @property
     def pinned(self) -> int:
@@ -82,9 +67,24 @@ class ShardTables:
         return self._count(FLIPS)
 
     @property
+    def rebuilds(self) -> int:
+        """Tables built anew since the start; each needs a snapshot."""
+        return sum(table.rebuilds for table in self._tables)
+
+    @property
+    def growths(self) -> int:
+        """Tables doubled in place since the start."""
+        return sum(table.growths for table in self._tables)
+
+    @property
+    def is_growing(self) -> bool:
+        """A table is being doubled: a snapshot would not tell all, and `step` has work."""
+        return any(table.is_growing for table in self._tables)
+
+    @property
     def image_bits(self) -> int:
         """Bits of what a view holds of this shard."""
-        return sum(8 * table.words.nbytes for table in self._tables)
+        return sum(8 * table.table.words.nbytes for table in self._tables)
 
     def edit(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
         """Set one worker's tier at each key, in order; 0 withdraws it. What is already so yields no group.
@@ -105,70 +105,58 @@ class ShardTables:
             raise ProtocolError(f"{keys.size} keys came with {tiers.size} tiers", field="tiers")
         if tiers.size and int(tiers.max()) > 2:
             raise ProtocolError(f"tier {int(tiers.max())} does not exist", field="tiers")
-        parts: list[bytes] = []
-        start: Int = 0
-        groups: Int = 0
-        rebuilt = False
-        while True:
-            start, end, more, status = edit_keys(
-                *self._tables[table], *self._scratch, keys, tiers, start, int(table), int(slot), self._out, 0
-            )
-            groups += more
-            if status == FULL:
-                self._rebuild(table)
-                rebuilt = True
-            elif not rebuilt:
-                parts.append(self._out[:end].tobytes())
-            if status == DONE:
-                break
-        if rebuilt:
-            return Patches(b"", 1, rebuilt=True)
-        return Patches(b"".join(parts), int(groups))
+        run = PatchRun()
+        self._tables[table].edit(keys, int(slot), tiers, run)
+        return run.patches()
 
     def clear_worker(self, table: int, slot: int) -> Patches:
-        """Withdraw a worker everywhere by one scan of its table; one group, also when it held nothing."""
+        """Begin to withdraw a worker everywhere; `step` goes on. `holdings` are none from now on."""
         self._check_worker(table, slot)
-        clear_keys(*self._tables[table], *self._scratch, int(slot))
-        group = np.array([4, 1, CLEAR_WORKER | table << 8, slot], "<u4")
-        return Patches(group.tobytes(), 1)
+        run = PatchRun()
+        self._tables[table].begin_clearing(int(slot))
+        self._tables[table].clear_slice(run)
+        return run.patches()
+
+    def is_clearing(self, table: int, slot: int) -> bool:
+        """Keys of a worker that was cleared are still in the table; to edit it would end that first."""
+        return slot in self._tables[table].clearing
+
+    def step(self) -> Patches:
+        """Do a part of what is left to do, 1-3 ms; no groups when nothing is."""
+        run = PatchRun()
+        for table in self._tables:
+            if table.step(run):
+                break
+        return run.patches()
+
+    def held(self, table: int, slot: int) -> tuple[int, int]:
+        """How many keys a worker holds, and their `holdings_digest`. O(1)."""
+        self._check_worker(table, slot)
+        if self.is_clearing(table, slot):
+            return 0, 0
+        worker = self._tables[table].table.workers[slot]
+        return int(worker[HELD]), int(worker[HOLDINGS])
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Keys and tiers of one worker, in no particular order: uint64[n], uint8[n]. Costs a scan."""
         self._check_worker(table, slot)
-        state = self._tables[table]
-        fields = (_values(state) >> np.uint64(2 * slot)) & np.uint64(3)
-        held = fields != 0
-        return state.slot_key[held], fields[held].astype(np.uint8)
+        writer = self._tables[table]
+        fields = (writer.values() >> np.uint64(2 * slot)) & np.uint64(3)
+        held = (fields != 0) & (not self.is_clearing(table, slot))
+        return writer.table.slot_key[held], fields[held].astype(np.uint8)
 
     def snapshot(self) -> bytes:
-        """What a view loads to be equal to these tables."""
-        return encode_images([Image(table.row, table.words) for table in self._tables])
+        """What a view loads to be equal to these tables. Not while one is growing."""
+        assert not self.is_growing
+        return encode_images([Image(each.table.row, each.table.words) for each in self._tables])
 
     def digest(self) -> int:
         """Digest of all images; a view that is equal has the same. Kept incrementally."""
-        return digest_of([Image(table.row, table.words) for table in self._tables])
-
-    def _rebuild(self, table: int) -> None:
-        old = self._tables[table]
-        held = old.slot_entry != 0
-        keys, values = old.slot_key[held], _values(old)[held]
-        size = size_of(old.row, self.shape.table_layout)
-        grow = keys.size >= _UNLUCKY_FILL * size.slots
-        for _ in range(_BUILDS):
-            if grow:
-                size = size.doubled
-            new = new_table(size, table, self._salt())
-            self.rebuilds += 1
-            if load_keys(*new, *self._scratch, keys, values) == keys.size:
-                for ever in (PINNED_EVER, MOVES, FLIPS):
-                    new.counts[ever] += old.counts[ever]
-                self._tables[table] = new
-                return
-            grow = True
-        raise AssertionError("a table half empty refused a key again and again")
+        images = [Image(table.row, table.words) for each in self._tables for table in (each.table, each.wide)]
+        return digest_of(images)
 
     def _count(self, column: int) -> int:
-        return sum(int(table.counts[column]) for table in self._tables)
+        return sum(int(table.table.counts[column]) for table in self._tables)
 
     def _salt(self) -> int:
         self._salts += 1
@@ -185,28 +173,3 @@ class ShardTables:
                 f" {self.shape.worker_slots} slots; give the worker another in the plan",
                 field="worker.slot",
             )
-
-
-def new_table(size: TableSize, table: int, salt: int) -> Table:
-    """An empty table."""
-    image = new_image(size, table, salt)
-    counts = np.zeros(COUNTS, np.int64)
-    counts[FREE] = size.slots
-    return Table(
-        words=image.words,
-        row=image.row,
-        slot_key=np.zeros(size.slots, np.uint64),
-        slot_entry=np.zeros(size.slots, np.uint32),
-        edges=np.zeros((size.slots, 4), np.uint32),
-        heads=np.zeros(size.nodes_a + size.nodes_b, np.uint32),
-        free=np.arange(size.slots, dtype=np.uint32)[::-1].copy(),
-        pins=np.zeros(PIN_LIMIT, np.uint32),
-        counts=counts,
-    )
-
-
-def _values(table: Table) -> U64:
-    """Values by position (4 * bucket + slot), a copy."""
-    values = np.empty(table.slot_key.size, np.uint64)
-    copy_values(table.words, table.row, values)
-    return values

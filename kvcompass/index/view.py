@@ -1,19 +1,27 @@
 """The view: what an edge holds of the whole index. No keys, only what a lookup reads (paper 3.2)."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index.arena import Arena
-from kvcompass.index.image_bytes import decode_images, digest_of, new_image
+from kvcompass.index.image_bytes import decode_images, digest_of, new_image, new_row
 from kvcompass.index.patches import ApplyResult
-from kvcompass.index.shape import IndexShape, table_size
-from kvcompass.kernels.arrays import U64, Words
-from kvcompass.kernels.image import BASE, DIGEST, ROW
+from kvcompass.index.shape import IndexShape, size_of, table_size
+from kvcompass.kernels.arrays import U64, Int, Words
+from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
 from kvcompass.kernels.lookup import lookup_keys
-from kvcompass.kernels.patch_records import apply_groups, check_groups
+from kvcompass.kernels.patch_records import (
+    CHECKING,
+    GROUP_HEADER,
+    GROW_SWAP,
+    GROW_WORDS,
+    GROWTH,
+    apply_groups,
+    check_groups,
+)
 
 
 class IndexView:
@@ -39,6 +47,9 @@ class IndexView:
         self._blank = blank.row
         """The row of a table that a shard lacks: all its words are zero."""
         self.directory = np.tile(self._blank, (shape.shards * shape.tables, 1))
+        self._wide = np.zeros_like(self.directory)
+        """Rows of the tables that are laid beside others to double them; zero where none is."""
+        self._growth = np.zeros((len(self.directory), GROWTH), np.int64)
 
     @property
     def words(self) -> Words:
@@ -74,7 +85,10 @@ class IndexView:
         moving = sum(image.words.size for image, stay in zip(images, stays, strict=True) if not stay)
         others = [row for other in range(self.shape.shards) if other != shard for row in self._held(other)]
         own = [rows[table] for table, stay in enumerate(stays) if stay]
-        self._arena.make_room(moving, [self._blank, *others, *own])
+        first = shard * self._width
+        self._wide[first : first + self._width] = 0
+        self._growth[first : first + self._width] = 0
+        self._make_room(moving, [*others, *own])
         for table, (image, stay) in enumerate(zip(images, stays, strict=True)):
             base = int(rows[table, BASE]) if stay else self._arena.take(image.words.size)
             self.words[base : base + image.words.size] = image.words
@@ -95,23 +109,42 @@ class IndexView:
         if not self.present[shard] or first_sequence > applied + 1:
             return ApplyResult(applied=0, refused_old=0, gap=True)
         words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").astype(np.uint32)
-        first = shard * (len(self.directory) // self.shape.shards)
+        first, tables = shard * self._width, self._tables[shard]
+        old = min(count, applied + 1 - first_sequence)
         if len(payload) % 4 or not check_groups(
-            words, count, self.words, self.directory, first, self._tables[shard], self.shape.worker_slots
+            words,
+            count,
+            old,
+            self.words,
+            self.directory,
+            first,
+            tables,
+            self.shape.worker_slots,
+            self._wide,
+            self._growth,
+            np.zeros((tables, CHECKING), np.int64),
         ):
             raise ProtocolError(
                 f"malformed patches of shard {shard} from sequence {first_sequence}: resubscribe from"
                 f" {applied}; if it happens again, unit and edge differ in version",
                 field="patches",
             )
-        old = min(count, applied + 1 - first_sequence)
-        apply_groups(words, old, self.words, self.directory, first)
+        at: Int = 0
+        skip = old
+        while True:
+            at = apply_groups(words, at, skip, self.words, self.directory, first, self._wide, self._growth)
+            if at == words.size:
+                break
+            record = at + GROUP_HEADER
+            self._grow(first + (int(words[record]) >> 8), int(words[record + 1]))
+            at, skip = record + GROW_WORDS, 0
         self._sequences[shard] = max(applied, first_sequence + count - 1)
         return ApplyResult(applied=count - old, refused_old=old, gap=False)
 
     def digest(self, shard: int) -> int:
         """Digest of a shard's tables; equal to the writer's at the same sequence."""
-        return int(np.bitwise_xor.reduce(self._held(shard)[:, DIGEST]))
+        wide = self._wide[shard * self._width : (shard + 1) * self._width, DIGEST]
+        return int(np.bitwise_xor.reduce(self._held(shard)[:, DIGEST]) ^ np.bitwise_xor.reduce(wide))
 
     def applied_sequence(self, shard: int) -> int:
         """The sequence the shard is exact at; 0 before its first snapshot."""
@@ -124,9 +157,33 @@ class IndexView:
         lookup_keys(self.words, self.directory, self.present, keys, values)
         return values
 
+    @property
+    def _width(self) -> int:
+        """Rows a shard."""
+        return len(self.directory) // self.shape.shards
+
+    def _make_room(self, size: int, rows: list[U64]) -> None:
+        """See that the arena has room for `size` words beside the images of `rows` and their doubles."""
+        growing = [row for row in self._wide if row[BUCKETS]]
+        self._arena.make_room(size, [self._blank, *rows, *growing])
+
+    def _grow(self, index: int, step: int) -> None:
+        """Begin to double the table of a row, or let the doubled one take its place."""
+        row = self.directory[index]
+        if step == GROW_SWAP:
+            row[:] = self._wide[index]
+            self._wide[index] = 0
+            self._growth[index] = 0
+            return
+        size = size_of(row, self.shape.table_layout).doubled
+        held = [row for shard in range(self.shape.shards) for row in self._held(shard)]
+        self._make_room(size.words, held)
+        self._wide[index] = new_row(size, int(row[TABLE]), int(row[SALT]))
+        self._wide[index, BASE] = self._arena.take(size.words)
+
     def _rows(self, shard: int) -> U64:
         """Rows of a shard, those of tables that it lacks included; writing to them writes the directory."""
-        width = len(self.directory) // self.shape.shards
+        width = self._width
         return self.directory[shard * width : (shard + 1) * width]
 
     def _held(self, shard: int) -> U64:
@@ -140,3 +197,11 @@ class IndexView:
             old = self.directory.reshape(self.shape.shards, width, ROW)
             blank = np.tile(self._blank, (self.shape.shards, tables - width, 1))
             self.directory = np.concatenate((old, blank), axis=1).reshape(-1, ROW)
+            self._wide = _widened(self._wide, self.shape.shards, tables)
+            self._growth = _widened(self._growth, self.shape.shards, tables)
+
+
+def _widened(rows: NDArray[Any], shards: int, tables: int) -> NDArray[Any]:
+    """Rows of as many tables a shard, zero where there were none."""
+    each = rows.reshape(shards, -1, rows.shape[1])
+    return np.pad(each, ((0, 0), (0, tables - each.shape[1]), (0, 0))).reshape(-1, rows.shape[1])

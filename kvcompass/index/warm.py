@@ -18,12 +18,9 @@ def warm() -> None:
     writer, view = ShardTables(shape, 0, random_seed=0), IndexView(shape)
     view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
     keys = np.arange(64, dtype=np.uint64)
-    patches = writer.edit(keys[:1], 0, 0, np.ones(1, np.uint8))
-    view.apply(0, 1, patches.groups, patches.payload)
-    while not writer.rebuilds:
-        writer.edit(keys, 0, 0, np.ones(64, np.uint8))
-        keys += np.uint64(64)
-    writer.clear_worker(0, 0)
+    for patches in (writer.edit(keys, 0, 0, np.ones(64, np.uint8)), writer.clear_worker(0, 0)):
+        view.apply(0, view.applied_sequence(0) + 1, patches.groups, patches.payload)
+    assert writer.growths
     view.lookup(keys)
     query_plan = QueryPlan(
         rungs=np.array([1], np.int32),

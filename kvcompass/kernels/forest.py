@@ -160,17 +160,23 @@ def pin_edge(table: Table, edge: Int) -> None:
 
 @kernel
 def drop_edge(table: Table, scratch: Scratch, edge: Int) -> None:
-    """Unpin or unlink an edge; then link each pin whose ends are no longer joined.
-
-    Where the walk finds both sides too large to tell, the pin stays: it may then lie between two trees, and
-    only forbids more flips than it must.
-    """
+    """Unpin or unlink an edge; then link each pin whose ends are no longer joined."""
     for i in range(table.counts[PINNED]):
         if np.int64(table.pins[i]) == edge:
             table.counts[PINNED] -= 1
             table.pins[i] = table.pins[table.counts[PINNED]]
             return
     unlink_edge(table, edge)
+    promote_pins(table, scratch)
+
+
+@kernel
+def promote_pins(table: Table, scratch: Scratch) -> None:
+    """Link each pin whose ends are no longer joined.
+
+    Where the walk finds both sides too large to tell, the pin stays: it may then lie between two trees, and
+    only forbids more flips than it must.
+    """
     i = 0
     while i < table.counts[PINNED]:
         pin = np.int64(table.pins[i])

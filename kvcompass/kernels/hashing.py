@@ -22,7 +22,7 @@ _MURMUR_1: Final = np.uint64(0xFF51AFD7ED558CCD)
 _MURMUR_2: Final = np.uint64(0xC4CEB9FE1A85EC53)
 _SPLIT_1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SPLIT_2: Final = np.uint64(0x94D049BB133111EB)
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 SEEDS: Final = 256
 """Bucket seeds are 8 bits: with 5, one full bucket in 21 finds no seed; with 8, one in 1e11."""
@@ -95,7 +95,7 @@ def slot_of(node_mix: np.uint64, bucket_seed: np.uint64) -> np.uint64:
 @kernel
 def mix_print(bucket_mix: np.uint64, node_mix: np.uint64) -> np.uint64:
     """64 bits whose upper ones are a key's fingerprint, independent of its bucket, slot and nodes."""
-    return (bucket_mix + node_mix) * _GOLDEN
+    return (bucket_mix + node_mix) * GOLDEN
 
 
 @kernel
@@ -103,4 +103,4 @@ def mix_word(position: np.uint64, word: np.uint64) -> np.uint64:
     """Contribution of one word of an image to its digest; zero words contribute nothing."""
     if word == np.uint64(0):
         return np.uint64(0)
-    return mix_node(mix_bucket(position + _GOLDEN) ^ word)
+    return mix_node(mix_bucket(position + GOLDEN) ^ word)

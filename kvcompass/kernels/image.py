@@ -32,6 +32,8 @@ ROW: Final = 8
 
 SLOTS: Final = 4
 """Slots a bucket."""
+NODES_MOST: Final = 1 << 31
+"""A node and its bit must fit one word of a patch: a table has fewer nodes."""
 LINE_BYTES: Final = 64
 """A cache line."""
 
@@ -69,6 +71,13 @@ def node_shift(words: Words) -> np.uint64:
 
 
 @kernel
+def bit_words(words: Words, nodes: Int) -> Int:
+    """Words that the bits of so many nodes take."""
+    shift = np.int64(node_shift(words))
+    return (nodes + (1 << shift) - 1) >> shift
+
+
+@kernel
 def node_word(words: Words, row: U64, node: np.uint64) -> np.uint64:
     """Arena index of the word that holds a node's bit."""
     base: np.uint64 = row[BASE]
@@ -100,9 +109,8 @@ def start_digest(row: U64) -> None:
 
 
 @kernel
-def digest_words(words: Words, row: U64, size: Int) -> None:
-    """Set the digest of an image of `size` words from scratch, as `put_word` would have kept it."""
-    start_digest(row)
-    for i in range(size):
+def digest_words(words: Words, row: U64, first: Int, end: Int) -> None:
+    """Add words first..end-1 of an image to its digest, as `put_word` would have when they were zero."""
+    for i in range(first, end):
         index = np.uint64(i)
         row[DIGEST] ^= mix_word((row[TABLE] << _40) | index, np.uint64(words[row[BASE] + index]))

@@ -7,7 +7,7 @@ import numpy as np
 from kvcompass.kernels.arrays import I64, U32, U64, Words
 
 FREE: Final = 0
-"""Entries left in the free list."""
+"""Entries in the free list; those from NEXT on are free too."""
 PINNED: Final = 1
 """Pinned edges now."""
 ENTRIES: Final = 2
@@ -18,10 +18,21 @@ MOVES: Final = 4
 """Keys moved between buckets, ever."""
 FLIPS: Final = 5
 """Othello bits flipped, ever."""
-COUNTS: Final = 6
+NEXT: Final = 6
+"""Entries from here on were never used."""
+SPLIT: Final = 7
+"""Of a table that doubles another: buckets of that one which are split into this one, from 0 on."""
+SPREAD: Final = 8
+"""Of the same: words of Othello bits copied so far."""
+COUNTS: Final = 9
+
+HELD: Final = 0
+"""Keys that a worker holds."""
+HOLDINGS: Final = 1
+"""Digest of its keys and tiers, `kvcompass.keys.digest.holdings_digest`."""
 
 PIN_LIMIT: Final = 64
-"""Pinned edges a table may hold; one more makes it rebuild. A table of 1e6 keys seldom has one."""
+"""Pinned edges a table may hold; one more makes it grow. A table of 1e6 keys seldom has one."""
 WALK_LIMIT: Final = 4096
 """Nodes of the smaller side of a component that a flip may touch; more makes the table rebuild."""
 FLIPPED_LIMIT: Final = 4 * WALK_LIMIT
@@ -37,8 +48,7 @@ class Table(NamedTuple):
 
     `edges[e]` = node in A, node in B, next entry + 1 at either node (0 ends the list). `heads[node]` = first
     entry + 1. The linked edges form a forest; an edge that would close a cycle is *pinned* instead: its bit
-    is already decided by the forest, and its key may not move. A key whose two candidate buckets are one
-    bucket needs no bit and is neither linked nor pinned.
+    is already decided by the forest, and its key may not move.
     """
 
     words: Words
@@ -56,9 +66,11 @@ class Table(NamedTuple):
     free: U32
     """Stack of free entries, uint32[4 * buckets]."""
     pins: U32
-    """Pinned entries, uint32[PIN_LIMIT]."""
+    """Pinned entries, uint32[2 * PIN_LIMIT]; the second half only while the table doubles another."""
     counts: I64
     """int64[COUNTS]."""
+    workers: U64
+    """uint64[worker slots, 2]: HELD, HOLDINGS."""
 
 
 class Scratch(NamedTuple):

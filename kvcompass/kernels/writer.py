@@ -9,7 +9,6 @@ from kvcompass.kernels.buckets import named_bucket, put_value, read_seed, read_v
 from kvcompass.kernels.cuckoo import find_path, make_room, place
 from kvcompass.kernels.forest import (
     JOINED,
-    LEFT,
     RIGHT,
     TOO_LARGE,
     drop_edge,
@@ -19,7 +18,9 @@ from kvcompass.kernels.forest import (
     pin_edge,
     walk_sides,
 )
+from kvcompass.kernels.growth import forget_entry, is_growing, split_entries
 from kvcompass.kernels.hashing import (
+    GOLDEN,
     first_bucket,
     first_node,
     mix_bucket,
@@ -34,15 +35,24 @@ from kvcompass.kernels.patch_records import (
     BUCKET_WORDS_MOST,
     GROUP_HEADER,
     NODES,
+    SPLIT_ONE_WORDS,
+    begin_split,
+    put_split,
     write_bucket,
+    write_clear,
     write_value,
 )
+from kvcompass.kernels.split import put_children
 from kvcompass.kernels.state import (
     ENTRIES,
     FLIPPED_LIMIT,
     FREE,
+    HELD,
+    HOLDINGS,
+    NEXT,
     PIN_LIMIT,
     PINNED,
+    SPLIT,
     TOUCHED_LIMIT,
     Scratch,
     Table,
@@ -53,9 +63,11 @@ DONE: Final = 0
 DRAIN: Final = 1
 """`out` is nearly full: take it and go on with the rest."""
 FULL: Final = 2
-"""The next key finds no place: the table must be rebuilt."""
+"""The next key finds no place: the table must grow first."""
 
-LONGEST_GROUP: Final = GROUP_HEADER + 2 + FLIPPED_LIMIT + BUCKET_WORDS_MOST * TOUCHED_LIMIT
+LONGEST_GROUP: Final = (
+    GROUP_HEADER + 2 + FLIPPED_LIMIT + (BUCKET_WORDS_MOST + SPLIT_ONE_WORDS) * TOUCHED_LIMIT
+)
 """Words of the longest group an edit can yield."""
 _RETRIES: Final = 4
 
@@ -84,27 +96,22 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
     counts = table.counts
     scratch.fill[0] = 0
     scratch.fill[1] = 0
-    if counts[FREE] == 0:
+    entry: Int = counts[NEXT]
+    if counts[FREE] > 0:
+        entry = np.int64(table.free[counts[FREE] - 1])
+    elif entry == table.free.size:
         return False
-    entry = np.int64(table.free[counts[FREE] - 1])
     bucket_mix = mix_bucket(key ^ row[SALT])
     node_mix = mix_node(key ^ row[SALT])
     first = np.int64(first_bucket(bucket_mix, row[BUCKETS]))
     second = np.int64(second_bucket(bucket_mix, row[BUCKETS]))
     a = np.int64(first_node(node_mix, row[NODES_A]))
     b = np.int64(second_node(node_mix, row[NODES_A], row[NODES_B]))
-    single = first == second
     for _ in range(_RETRIES):
-        side: Int = LEFT
-        count: Int = 0
-        flippable = False
-        if not single:
-            side, count = walk_sides(table, scratch, a, b, -1)
-            if side == JOINED and counts[PINNED] == PIN_LIMIT:
-                return False
-            if side == TOO_LARGE:
-                return False
-            flippable = side != JOINED and flip_is_legal(table, scratch, side, count)
+        side, count = walk_sides(table, scratch, a, b, -1)
+        if side == TOO_LARGE or (side == JOINED and counts[PINNED] == PIN_LIMIT):
+            return False
+        flippable = first != second and side != JOINED and flip_is_legal(table, scratch, side, count)
         named, other = first, second
         if read_bit(table.words, row, np.uint64(a)) != read_bit(table.words, row, np.uint64(b)):
             named, other = second, first
@@ -117,7 +124,7 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
         named = first
         if read_bit(table.words, row, np.uint64(a)) != read_bit(table.words, row, np.uint64(b)):
             named = second
-        if not single and target != named:
+        if target != named:
             side, count = walk_sides(table, scratch, a, b, -1)
             if side == JOINED:
                 continue  # a move flipped the decided bit: look again
@@ -127,30 +134,42 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
                 return False
         if not place(table, scratch, target, key, value, entry):
             return False
-        counts[FREE] -= 1
+        if counts[FREE] > 0:
+            counts[FREE] -= 1
+        else:
+            counts[NEXT] += 1
         counts[ENTRIES] += 1
-        if not single:
-            table.edges[entry, 0] = np.uint32(a)
-            table.edges[entry, 1] = np.uint32(b)
-            if side == JOINED:
-                pin_edge(table, entry)
-            else:
-                link_edge(table, entry)
+        table.edges[entry, 0] = np.uint32(a)
+        table.edges[entry, 1] = np.uint32(b)
+        if side == JOINED:
+            pin_edge(table, entry)
+        else:
+            link_edge(table, entry)
         return True
     return False
 
 
 @kernel
-def release(table: Table, scratch: Scratch, at: Int) -> None:
-    """Forget the key at a position whose value is already zero."""
+def release(table: Table, wide: Table, scratch: Scratch, at: Int) -> None:
+    """Forget the key at a position whose value is already zero, in a table and in the one that doubles it."""
     entry = np.int64(table.slot_entry[at]) - 1
-    bucket_mix = mix_bucket(table.slot_key[at] ^ table.row[SALT])
     table.slot_entry[at] = 0
-    if first_bucket(bucket_mix, table.row[BUCKETS]) != second_bucket(bucket_mix, table.row[BUCKETS]):
-        drop_edge(table, scratch, entry)
+    drop_edge(table, scratch, entry)
+    forget_entry(wide, entry)
     table.free[table.counts[FREE]] = np.uint32(entry)
     table.counts[FREE] += 1
     table.counts[ENTRIES] -= 1
+
+
+@kernel
+def note_holding(table: Table, worker_slot: Int, key: np.uint64, before: np.uint64, after: np.uint64) -> None:
+    """Keep a worker's count and digest of holdings true when its tier of a key changes."""
+    if before != _0:
+        table.workers[worker_slot, HELD] -= _1
+        table.workers[worker_slot, HOLDINGS] ^= mix_node(key * _3 + before + GOLDEN)
+    if after != _0:
+        table.workers[worker_slot, HELD] += _1
+        table.workers[worker_slot, HOLDINGS] ^= mix_node(key * _3 + after + GOLDEN)
 
 
 @kernel
@@ -172,6 +191,17 @@ def edit_keys(
     free: U32,
     pins: U32,
     counts: I64,
+    workers: U64,
+    wide_words: Words,
+    wide_row: U64,
+    wide_slot_key: U64,
+    wide_slot_entry: U32,
+    wide_edges: U32,
+    wide_heads: U32,
+    wide_free: U32,
+    wide_pins: U32,
+    wide_counts: I64,
+    wide_workers: U64,
     walk: I64,
     search: I64,
     flipped: I64,
@@ -189,53 +219,97 @@ def edit_keys(
 ) -> tuple[Int, Int, Int, Int]:
     """Set one worker's field of keys[start:]; one patch group for each edit that changes something.
 
+    `wide` is the table that doubles this one, blank when none does: it is kept up to date.
     Returns (edits made, end of `out`, groups written, DONE | DRAIN | FULL).
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
+    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
+    wide = Table(
+        wide_words,
+        wide_row,
+        wide_slot_key,
+        wide_slot_entry,
+        wide_edges,
+        wide_heads,
+        wide_free,
+        wide_pins,
+        wide_counts,
+        wide_workers,
+    )
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     shift = np.uint64(2 * worker_slot)
     groups = 0
     for i in range(start, keys.size):
         if out.size - at < LONGEST_GROUP:
             return i, at, groups, DRAIN
-        field = np.uint64(tiers[i]) << shift
+        tier = np.uint64(tiers[i])
         place_of_key = find_slot(table, keys[i])
-        end = at + GROUP_HEADER
-        records = 1
+        fill[0] = 0
+        fill[1] = 0
         if place_of_key < 0:
-            if field == _0:
+            if tier == _0:
                 continue
-            if not insert(table, scratch, keys[i], field):
+            found = insert(table, scratch, keys[i], tier << shift)
+            if fill[0] + fill[1] > 0:
+                at = _write_changes(table, wide, scratch, table_id, out, at)
+                groups += 1
+            if not found:
                 return i, at, groups, FULL
-            records = 0
-            if fill[0] > 0:
-                out[end] = np.uint32(NODES | (table_id << 8))
-                out[end + 1] = np.uint32(fill[0])
-                for j in range(fill[0]):
-                    node = np.uint64(flipped[j])
-                    out[end + 2 + j] = np.uint32((node << _1) | read_bit(words, row, node))
-                end += 2 + fill[0]
-                records = 1
-            for j in range(fill[1]):
-                if not _seen_before(touched, j):
-                    end = write_bucket(out, end, words, row, table_id, np.uint64(touched[j]))
-                    records += 1
-        else:
-            bucket = np.uint64(place_of_key >> 2)
-            slot = np.uint64(place_of_key & 3)
-            old = read_value(words, row, bucket, slot)
-            new = (old & ~(_3 << shift)) | field
-            if new == old:
-                continue
-            put_value(words, row, bucket, slot, new)
-            if new == _0:
-                release(table, scratch, place_of_key)
-            end = write_value(out, end, words, table_id, bucket, slot, new)
+            note_holding(table, worker_slot, keys[i], _0, tier)
+            continue
+        bucket = np.uint64(place_of_key >> 2)
+        slot = np.uint64(place_of_key & 3)
+        old = read_value(words, row, bucket, slot)
+        new = (old & ~(_3 << shift)) | (tier << shift)
+        if new == old:
+            continue
+        note_holding(table, worker_slot, keys[i], (old >> shift) & _3, tier)
+        put_value(words, row, bucket, slot, new)
+        if new == _0:
+            release(table, wide, scratch, place_of_key)
+        end = write_value(out, at + GROUP_HEADER, words, table_id, bucket, slot, new)
+        end, more = _follow(table, wide, np.int64(bucket), table_id, out, end)
         out[at] = np.uint32(end - at)
-        out[at + 1] = np.uint32(records)
+        out[at + 1] = np.uint32(1 + more)
         at = end
         groups += 1
     return keys.size, at, groups, DONE
+
+
+@kernel
+def _write_changes(table: Table, wide: Table, scratch: Scratch, table_id: Int, out: U32, at: Int) -> Int:
+    """Append the group of what an insertion changed, found it a place or not; returns the new end."""
+    words, row, fill = table.words, table.row, scratch.fill
+    end: Int = at + GROUP_HEADER
+    records: Int = 0
+    if fill[0] > 0:
+        out[end] = np.uint32(NODES | (table_id << 8))
+        out[end + 1] = np.uint32(fill[0])
+        for j in range(fill[0]):
+            node = np.uint64(scratch.flipped[j])
+            bit = read_bit(words, row, node)
+            out[end + 2 + j] = np.uint32((node << _1) | bit)
+            if is_growing(wide):
+                put_children(wide.words, wide.row, node, bit)
+        end += 2 + fill[0]
+        records = 1
+    for j in range(fill[1]):
+        if not _seen_before(scratch.touched, j):
+            end = write_bucket(out, end, words, row, table_id, np.uint64(scratch.touched[j]))
+            end, more = _follow(table, wide, scratch.touched[j], table_id, out, end)
+            records += 1 + more
+    out[at] = np.uint32(end - at)
+    out[at + 1] = np.uint32(records)
+    return end
+
+
+@kernel
+def _follow(table: Table, wide: Table, bucket: Int, table_id: Int, out: U32, at: Int) -> tuple[Int, Int]:
+    """Split a changed bucket again if it is split, and append the record; (new end, records written)."""
+    if bucket >= wide.counts[SPLIT]:
+        return at, 0
+    end = begin_split(out, at, table_id, bucket, 1)
+    put_split(out, end - 1, 0, split_entries(table, wide, bucket))
+    return end, 1
 
 
 @kernel
@@ -249,6 +323,7 @@ def load_keys(
     free: U32,
     pins: U32,
     counts: I64,
+    workers: U64,
     walk: I64,
     search: I64,
     flipped: I64,
@@ -259,8 +334,8 @@ def load_keys(
     keys: U64,
     values: U64,
 ) -> Int:
-    """Insert distinct keys into an empty table; how many found a place."""
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
+    """Insert distinct keys into an empty table; how many found a place. `workers` is left as it is."""
+    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     for i in range(keys.size):
         if not insert(table, scratch, keys[i], values[i]):
@@ -269,7 +344,7 @@ def load_keys(
 
 
 @kernel
-def clear_keys(
+def clear_slice(
     words: Words,
     row: U64,
     slot_key: U64,
@@ -279,6 +354,17 @@ def clear_keys(
     free: U32,
     pins: U32,
     counts: I64,
+    workers: U64,
+    wide_words: Words,
+    wide_row: U64,
+    wide_slot_key: U64,
+    wide_slot_entry: U32,
+    wide_edges: U32,
+    wide_heads: U32,
+    wide_free: U32,
+    wide_pins: U32,
+    wide_counts: I64,
+    wide_workers: U64,
     walk: I64,
     search: I64,
     flipped: I64,
@@ -287,22 +373,52 @@ def clear_keys(
     group: U64,
     entries: I64,
     worker_slot: Int,
+    first: Int,
+    count: Int,
+    table_id: Int,
+    out: U32,
 ) -> Int:
-    """Zero one worker's field everywhere and forget keys whose value becomes zero; the keys changed."""
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts)
+    """Zero one worker's field in buckets first..first+count-1 and forget keys whose value becomes zero.
+
+    One group; returns the words written to `out`, which must have room for count/8 + 16.
+    """
+    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
+    wide = Table(
+        wide_words,
+        wide_row,
+        wide_slot_key,
+        wide_slot_entry,
+        wide_edges,
+        wide_heads,
+        wide_free,
+        wide_pins,
+        wide_counts,
+        wide_workers,
+    )
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
-    mask = ~(_3 << np.uint64(2 * worker_slot))
-    changed = 0
-    for at in range(slot_entry.size):
+    shift = np.uint64(2 * worker_slot)
+    for at in range(4 * first, 4 * (first + count)):
         if slot_entry[at] == 0:
             continue
         bucket = np.uint64(at >> 2)
         slot = np.uint64(at & 3)
         old = read_value(words, row, bucket, slot)
-        if old & mask == old:
+        tier = (old >> shift) & _3
+        if tier == _0:
             continue
-        changed += 1
-        put_value(words, row, bucket, slot, old & mask)
-        if old & mask == _0:
-            release(table, scratch, at)
-    return changed
+        note_holding(table, worker_slot, slot_key[at], tier, _0)
+        put_value(words, row, bucket, slot, old & ~(_3 << shift))
+        if old & ~(_3 << shift) == _0:
+            release(table, wide, scratch, at)
+    end: Int = write_clear(out, GROUP_HEADER, table_id, worker_slot, first, count)
+    records = 1
+    split = min(count, wide_counts[SPLIT] - first)
+    if split > 0:
+        end = begin_split(out, end, table_id, first, split)
+        begin = end - (split + 7) // 8
+        for i in range(split):
+            put_split(out, begin, i, split_entries(table, wide, first + i))
+        records = 2
+    out[0] = np.uint32(end)
+    out[1] = np.uint32(records)
+    return end

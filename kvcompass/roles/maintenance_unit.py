@@ -11,7 +11,6 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.keys.digest import holdings_digest
 from kvcompass.keys.shards import shard_of
 from kvcompass.plan.model import Plan
 from kvcompass.roles.handshake import check_handshake
@@ -39,6 +38,8 @@ EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
 WORK_SLICES: Final = 8
 """Slices edited in one call: a few milliseconds, whatever the size of a report."""
+GROWING_SLICES: Final = 2
+"""The same while a table is growing, of which each edit does a part."""
 
 
 class MaintenanceUnit:
@@ -201,8 +202,12 @@ class MaintenanceUnit:
                 source.backlog.clear()
                 source.in_step = False
 
-    def tick(self, now_us: int) -> None:
-        """Ends leases that are due: one patch clears each worker. Call often; cheap when nothing is due."""
+    def tick(self, now_us: int) -> bool:
+        """Ends leases that are due, and goes on with what clearing and growing tables leave to do.
+
+        A few ms at most. Returns whether there is more to do: call again soon then, else within a lease's
+        precision.
+        """
         for source in self._sources.values():
             if source.lease_until_us is not None and source.lease_until_us <= now_us:
                 source.lease_until_us = None
@@ -213,7 +218,10 @@ class MaintenanceUnit:
                 source.backlog.clear()
                 self._desk.tables_changed(self._tables.clear_worker(source.worker.table, source.worker.slot))
                 self.counters.leases_ended += 1
+        patches = self._tables.step()
+        self._desk.tables_changed(patches)
         self._settle(now_us)
+        return patches.groups > 0
 
     # --- subscribers ------------------------------------------------------------------------------
 
@@ -336,11 +344,11 @@ class MaintenanceUnit:
         return [ReportRequest(reason)]
 
     def _agrees(self, source: WorkerSource, told: Renewal, now_us: int) -> bool:
-        """Whether the table has what the agent says it holds. Scans the worker's table."""
-        keys, tiers = self.holdings(source.worker.id)
+        """Whether the table has what the agent says it holds."""
         source.changed = False
         source.compared_us = now_us
-        return keys.size == told.holdings and holdings_digest(keys, tiers) == told.holdings_digest
+        held = self._tables.held(source.worker.table, source.worker.slot)
+        return held == (told.holdings, told.holdings_digest)
 
     def _goes_back(self, source: WorkerSource, hello: AgentHello) -> bool:
         return source.epoch == hello.handshake.epoch and hello.holdings.sequence < source.sequence
@@ -377,7 +385,11 @@ class MaintenanceUnit:
 
     def _edit_slices(self, source: WorkerSource) -> None:
         table, slot = source.worker.table, source.worker.slot
-        for _ in range(min(WORK_SLICES, len(source.backlog))):
+        if source.backlog and self._tables.is_clearing(table, slot):
+            self._desk.tables_changed(self._tables.step())
+            return
+        slices = GROWING_SLICES if self._tables.is_growing else WORK_SLICES
+        for _ in range(min(slices, len(source.backlog))):
             keys, tiers = source.backlog.popleft()
             self._desk.tables_changed(self._tables.edit(keys, table, slot, tiers))
             self.counters.edited_keys += keys.size

@@ -11,6 +11,8 @@ class LoggedGroups:
     first: int
     count: int
     payload: bytes
+    work: int
+    """What applying them costs a view, in groups; at least `count`."""
 
     @property
     def last(self) -> int:
@@ -43,10 +45,13 @@ class PatchLog:
         self.restarted_at = 0
         """Sequence that stands for the newest change that patches cannot express."""
 
-    def append(self, payload: bytes, groups: int) -> None:
-        """Numbers `groups` groups. O(1) amortised; forgets from the front beyond the bounds."""
+    def append(self, payload: bytes, groups: int, work: int = 0) -> None:
+        """Numbers `groups` groups. O(1) amortised; forgets from the front beyond the bounds.
+
+        `work`: what applying them costs a view beyond `groups`, in groups.
+        """
         assert groups > 0
-        self._entries.append(LoggedGroups(self.sequence + 1, groups, payload))
+        self._entries.append(LoggedGroups(self.sequence + 1, groups, payload, groups + work))
         self.sequence += groups
         self._groups += groups
         self._bytes += len(payload)
@@ -60,8 +65,8 @@ class PatchLog:
         self._entries.clear()
         self._head = self._groups = self._bytes = 0
 
-    def after(self, sequence: int, groups_max: int) -> LoggedGroups | None:
-        """The groups that follow `sequence`, as one run of about `groups_max`; None when there are none.
+    def after(self, sequence: int, work_max: int) -> LoggedGroups | None:
+        """The groups that follow `sequence`, as one run of about `work_max`; None when there are none.
 
         The run may begin at or before `sequence` (an entry is never cut): the receiver refuses what it has.
         Precondition: `sequence >= floor`.
@@ -71,12 +76,13 @@ class PatchLog:
             return None
         start = max(self._head, bisect_right(self._entries, sequence + 1, lo=self._head, key=_first) - 1)
         stop = start + 1
-        count = self._entries[start].count
-        while stop < len(self._entries) and count + self._entries[stop].count <= groups_max:
-            count += self._entries[stop].count
+        work = self._entries[start].work
+        while stop < len(self._entries) and work + self._entries[stop].work <= work_max:
+            work += self._entries[stop].work
             stop += 1
         run = self._entries[start:stop]
-        return LoggedGroups(run[0].first, count, b"".join(entry.payload for entry in run))
+        count = sum(entry.count for entry in run)
+        return LoggedGroups(run[0].first, count, b"".join(entry.payload for entry in run), work)
 
     def _forget_first(self) -> None:
         entry = self._entries[self._head]

@@ -20,6 +20,11 @@ class EncodedPatches(Protocol):
         ...
 
     @property
+    def work(self) -> int:
+        """What applying them costs a view beyond that, in groups."""
+        ...
+
+    @property
     def rebuilt(self) -> bool:
         """The table was rebuilt: no patch can express it, views need a snapshot."""
         ...
@@ -33,6 +38,16 @@ class ShardWriter(Protocol):
         """Keys held by any worker."""
         ...
 
+    @property
+    def is_growing(self) -> bool:
+        """A table is being doubled: there is no snapshot until `step` has ended that."""
+        ...
+
+    @property
+    def growths(self) -> int:
+        """Tables doubled in place since the start."""
+        ...
+
     def edit(
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
     ) -> EncodedPatches:
@@ -40,7 +55,19 @@ class ShardWriter(Protocol):
         ...
 
     def clear_worker(self, table: int, slot: int) -> EncodedPatches:
-        """Removes every field of one worker."""
+        """Begins to remove every field of one worker; `step` goes on. It holds nothing from now on."""
+        ...
+
+    def is_clearing(self, table: int, slot: int) -> bool:
+        """Fields of the worker are still to be removed; to edit it now would end that first, in one go."""
+        ...
+
+    def step(self) -> EncodedPatches:
+        """Does a part of what growing and clearing leave to do, a few ms; no groups when nothing is left."""
+        ...
+
+    def held(self, table: int, slot: int) -> tuple[int, int]:
+        """How many keys one worker holds, and their `holdings_digest`. O(1)."""
         ...
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
@@ -48,7 +75,7 @@ class ShardWriter(Protocol):
         ...
 
     def snapshot(self) -> bytes:
-        """The whole shard as a view needs it."""
+        """The whole shard as a view needs it. Not while a table is growing."""
         ...
 
     def digest(self) -> int:

@@ -60,12 +60,15 @@ class SubscriberDesk:
 
     def tables_changed(self, patches: EncodedPatches) -> None:
         """What the last edit did to the tables: from here on it is sent."""
+        if not patches.groups:
+            return
         self._snapshot = None
         if patches.rebuilt:
             self._log.restart()
             self._counters.rebuilds += 1
-        elif patches.groups:
-            self._log.append(patches.payload, patches.groups)
+        else:
+            self._log.append(patches.payload, patches.groups, patches.work)
+        self._counters.growths = self._tables.growths
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
         """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
@@ -97,10 +100,15 @@ class SubscriberDesk:
         subscription.acknowledged = max(subscription.acknowledged, acknowledgement.sequence)
 
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
-        """The next messages for a subscriber, a few at a time; empty when it has all there is."""
+        """The next messages for a subscriber, a few at a time; empty when it has all there is.
+
+        One that needs a snapshot waits while a table is growing: that is over soon.
+        """
         if subscription.snapshot is None and (
             subscription.cursor is None or subscription.cursor < self._log.floor
         ):
+            if self._tables.is_growing:
+                return []
             self._begin_snapshot(subscription)
         if subscription.snapshot is not None:
             return [self._next_chunk(subscription, subscription.snapshot)]

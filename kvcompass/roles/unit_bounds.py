@@ -11,7 +11,7 @@ class UnitBounds:
     """Patch groups kept for subscribers that are behind; one further behind gets a snapshot."""
     log_bytes: int = 16 << 20
     message_groups: int = 256
-    """Patch groups sent in one message; one log entry may exceed it."""
+    """Patch groups sent in one message, or what costs a view as much; one log entry may exceed it."""
     chunk_bytes: int = 1 << 20
     """Payload of a snapshot chunk."""
     report_keys: int = 16_000_000
@@ -45,6 +45,9 @@ class UnitCounters:
     full_reports: int = 0
     leases_ended: int = 0
     rebuilds: int = 0
+    """Changes that no patch tells: each sends every subscriber a snapshot."""
+    growths: int = 0
+    """Tables doubled in place."""
     refusals: int = 0
     snapshots: int = 0
     overflows: int = 0

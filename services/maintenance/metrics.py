@@ -17,6 +17,7 @@ _COUNTERS = {
     "full_reports": "Full reports received.",
     "leases_ended": "Workers cleared because their lease ended.",
     "rebuilds": "Table rebuilds; each sends every subscriber a snapshot.",
+    "growths": "Tables doubled in place, which needs no snapshot.",
     "refusals": "Handshakes and messages refused.",
     "snapshots": "Snapshots begun.",
     "overflows": "Subscribers that fell off the log and were sent a snapshot.",

@@ -2,14 +2,17 @@
 
 from kvcompass.index import ShardTables
 from kvcompass.kernels.image import BUCKETS
-from kvcompass.kernels.state import ENTRIES, FREE, PINNED
+from kvcompass.kernels.state import ENTRIES, FREE, NEXT, PINNED
+from kvcompass.keys.digest import holdings_digest
 
 
 def audit(writer: ShardTables) -> None:
     """Each entry lives once; linked edges are a forest; a pin's ends are joined by it."""
-    for table in writer._tables:
+    for number, each in enumerate(writer._tables):
+        table = each.table
         slots = [int(entry) - 1 for entry in table.slot_entry if entry]
         free = table.free[: int(table.counts[FREE])].tolist()
+        free += range(int(table.counts[NEXT]), 4 * int(table.row[BUCKETS]))
         assert sorted(slots + free) == list(range(4 * int(table.row[BUCKETS])))
         assert len(slots) == int(table.counts[ENTRIES])
         pins = table.pins[: int(table.counts[PINNED])].tolist()
@@ -30,6 +33,9 @@ def audit(writer: ShardTables) -> None:
             parent[a] = b
         for pin in pins:
             assert root(int(table.edges[pin, 0])) == root(int(table.edges[pin, 1])), "a pin joins two trees"
+        for slot in range(writer.shape.worker_slots):
+            keys, tiers = writer.holdings(number, slot)
+            assert writer.held(number, slot) == (keys.size, holdings_digest(keys, tiers))
 
 
 def _listed(table, side: int) -> list[int]:

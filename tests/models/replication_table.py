@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index import ApplyResult, Patches
+from kvcompass.keys.digest import holdings_digest
 
 _GROUP = struct.Struct("<QBBB")
 _CLEAR = 2**64 - 1
@@ -42,6 +43,24 @@ class DictTables:
     @property
     def entries(self) -> int:
         return len({(key, table) for key, table, _ in self.fields})
+
+    @property
+    def is_growing(self) -> bool:
+        return False
+
+    @property
+    def growths(self) -> int:
+        return 0
+
+    def is_clearing(self, table: int, slot: int) -> bool:
+        return False
+
+    def step(self) -> Patches:
+        return Patches(b"", 0)
+
+    def held(self, table: int, slot: int) -> tuple[int, int]:
+        keys, tiers = self.holdings(table, slot)
+        return keys.size, holdings_digest(keys, tiers)
 
     def edit(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
         groups = []

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
 from kvcompass.index.layout import table_layout
+from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import table_size
 from kvcompass.kernels.jit import JIT
+from kvcompass.kernels.state import PIN_LIMIT, PINNED
 from tests.models.index_churn import (
     DEFAULT,
     LAYOUTS,
@@ -68,31 +70,16 @@ def test_view_is_exact_between_any_two_groups(
     layout: TableLayout, expected: int, batches: list[tuple[int, list[Edit]]]
 ) -> None:
     keys = keys_of(301)
-    writer, view = writer_and_view(expected, layout=layout)
-    twin, sequence = NaiveTable(), 0
-    for narrow_slot, batch in batches:
-        slot = slot_in(layout, narrow_slot)
+    churn = Churn(expected, layout=layout, each_group=True)
+    for slot, batch in batches:
         at = np.array([keys[number] for number, _, _ in batch], np.uint64)
         tiers = np.array([tier for _, _, tier in batch], np.uint8)
-        patches = writer.edit(at, 0, slot, tiers)
-        effective = [(int(k), int(t)) for k, t in zip(at, tiers, strict=True)]
-        if patches.rebuilt:
-            for key, tier in effective:
-                twin.set(key, slot, tier)
-            sequence += patches.groups
-            view.load_snapshot(0, writer.snapshot(), sequence, writer.digest())
-            assert_exact(view, twin)
-            continue
-        groups = split_groups(patches.payload)
-        assert len(groups) == patches.groups
-        for key, tier in effective:
-            if twin.set(key, slot, tier):
-                sequence += 1
-                assert view.apply(0, sequence, 1, groups.pop(0)).applied == 1
-            assert_exact(view, twin)
-        assert not groups
-        assert view.digest(0) == writer.digest()
-        assert writer.entries == len(twin.values)
+        churn.edit(at, slot_in(layout, slot), tiers)
+        churn.assert_exact()
+        for number, one_slot, tier in batch[:9]:
+            churn.edit_one(int(keys[number]), slot_in(layout, one_slot), tier)
+            churn.assert_exact()
+        assert churn.writer.entries == len(churn.twin.values)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -184,10 +171,10 @@ def test_a_table_grows_by_doubling(expected: int) -> None:
     slots, entry = churn.writer.slots, 0
     keys = keys_of(4 * slots)
     while churn.writer.slots == slots:
-        churn.edit(keys[entry : entry + 1], 0, np.ones(1, np.uint8))
+        assert not churn.edit(keys[entry : entry + 1], 0, np.ones(1, np.uint8)).rebuilt
         entry += 1
     assert churn.writer.slots == 2 * slots
-    assert churn.writer.rebuilds >= 1
+    assert churn.writer.growths == 1
     churn.assert_exact()
 
 
@@ -202,15 +189,28 @@ def test_keys_of_one_shard_and_counted_keys_fill_a_table() -> None:
         assert (view.lookup(keys) == 1).all()
 
 
-def test_a_full_table_grows_and_counts() -> None:
-    writer, view = writer_and_view(40)
+def test_a_table_that_fills_within_one_edit_doubles_at_once() -> None:
+    churn = Churn(40)
     keys = keys_of(200)
-    patches = writer.edit(keys, 0, 2, np.full(200, 2, np.uint8))
+    assert not churn.edit(keys, 2, np.full(200, 2, np.uint8)).rebuilt
+    churn.assert_exact()
+    assert churn.writer.growths >= 2
+    assert churn.writer.rebuilds == 0
+
+
+def test_a_table_that_refuses_keys_while_half_empty_is_built_anew() -> None:
+    churn = Churn(400)
+    churn.edit(keys_of(100), 2, np.ones(100, np.uint8))
+    (table,) = churn.writer._tables
+    table.table.counts[PINNED] = PIN_LIMIT + 1
+    run = PatchRun()
+    table._make_room(run)
+    patches = run.patches()
     assert patches.rebuilt and patches.payload == b"" and patches.groups == 1
-    assert writer.rebuilds >= 2
-    view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
-    assert (view.lookup(keys) == 2 << 4).all()
-    assert not writer.edit(keys[:1], 0, 2, np.zeros(1, np.uint8)).rebuilt
+    assert churn.writer.rebuilds == 1
+    churn.take(patches)
+    churn.assert_exact()
+    assert not churn.edit(keys_of(3), 2, np.zeros(3, np.uint8)).rebuilt
 
 
 @pytest.mark.parametrize(

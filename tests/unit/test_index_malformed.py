@@ -52,7 +52,8 @@ MALFORMED = {
     "words after the last group": group(VALUE, 0, 1) + b"\0\0\0\0",
     "unknown kind": group(0, 0, 0),
     "kind of a later version": group(99, 0, 0),
-    "reserved kind": group(GROW, 0, 0),
+    "growth begins where there are other records": np.array([7, 2, GROW, 0, VALUE, 0, 1], "<u4").tobytes(),
+    "swap without a growth": group(GROW, 1),
     "table": group(VALUE | 2 << 8, 0, 1),
     "largest table": group(VALUE | (2**24 - 1) << 8, 0, 1),
     "slot": group(VALUE, 10_000, 1),
@@ -64,7 +65,9 @@ MALFORMED = {
     "node": group(NODES, 1, 2**32 - 1),
     "nodes cut off": group(NODES, 2, 0),
     "most nodes": group(NODES, 2**32 - 1, 0),
-    "worker slot": group(CLEAR_WORKER, 16),
+    "worker slot": group(CLEAR_WORKER, 16, 0, 1),
+    "buckets to clear": group(CLEAR_WORKER, 3, 1, 10_000),
+    "most buckets to clear": group(CLEAR_WORKER, 3, 2**32 - 1, 2**32 - 1),
 }
 
 
@@ -106,7 +109,7 @@ def test_limits_themselves_are_accepted() -> None:
             group(VALUE, 4 * buckets - 1, 0),
             group(BUCKET, buckets - 1, 0, 0, 0, 0, 255, 0),
             group(NODES, 1, (nodes - 1) << 1),
-            group(CLEAR_WORKER, 15),
+            group(CLEAR_WORKER, 15, 0, buckets),
             np.array([2, 0], "<u4").tobytes(),
         )
     )

@@ -1,0 +1,240 @@
+"""The life of one table of a writer: it takes edits, and grows beside itself when it fills."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvcompass.index.image_bytes import new_image
+from kvcompass.index.patches import PatchRun
+from kvcompass.index.shape import TableSize, size_of
+from kvcompass.kernels.arrays import U32, U64, Int
+from kvcompass.kernels.buckets import copy_values
+from kvcompass.kernels.growth import finish_growth, grow_slice
+from kvcompass.kernels.image import BUCKETS, SALT, TABLE
+from kvcompass.kernels.patch_records import GROW, GROW_BEGIN, GROW_SWAP
+from kvcompass.kernels.state import (
+    COUNTS,
+    ENTRIES,
+    FLIPS,
+    HELD,
+    MOVES,
+    PIN_LIMIT,
+    PINNED_EVER,
+    SPLIT,
+    Scratch,
+    Table,
+)
+from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_slice, edit_keys, load_keys
+
+OUT_WORDS: Final = LONGEST_GROUP + 65_536
+"""Words of the buffer that a writer's kernels fill with patch groups."""
+GROW_AT: Final = 0.88
+"""Occupancy at which a table begins to double. Above about 0.95 inserts get slow and then fail."""
+_SLICE: Final = 1_024
+"""Buckets split or cleared in one group: 1-3 ms at the writer, 0.2 ms at a view."""
+_SPLITS_AN_EDIT: Final = 8
+"""Buckets split by each call that edits."""
+_SPLITS_AN_INSERT: Final = 6
+"""Buckets split for each key inserted meanwhile: all are split before the table is 93 % full."""
+_HOPELESS_FILL: Final = 0.5
+"""A table that refuses a key below this occupancy is built anew, with another salt."""
+_BUILDS: Final = 24
+_SPLIT_WORK: Final = 4
+"""Buckets that a view splits in the time of one group."""
+_CLEAR_WORK: Final = 32
+"""The same for buckets cleared of a worker."""
+
+
+class TableWriter:
+    """One table, and the one of twice the size that is being built beside it (blank when none is)."""
+
+    def __init__(
+        self,
+        size: TableSize,
+        table_id: int,
+        salt: Callable[[], int],
+        scratch: Scratch,
+        out: U32,
+        *,
+        worker_slots: int,
+        grow_at: float,
+    ) -> None:
+        """Start empty. `salt` draws salts; `scratch` and `out` (uint32[OUT_WORDS]) are the shard's."""
+        self.rebuilds = 0
+        """Times the table was built anew since the start."""
+        self.growths = 0
+        """Times it doubled in place since the start."""
+        self.clearing: dict[int, int] = {}
+        """Workers being withdrawn, by slot: the bucket to go on at."""
+        self._id: Final = table_id
+        self._salt = salt
+        self._scratch = scratch
+        self._out = out
+        self._grow_at = grow_at
+        self.table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
+        self._layout = size.layout
+        self._blank = _blank_table(self.table)
+        self.wide = self._blank
+
+    @property
+    def entries(self) -> int:
+        """Keys in the table."""
+        return int(self.table.counts[ENTRIES])
+
+    @property
+    def slots(self) -> int:
+        """Slots for keys."""
+        return self.table.slot_entry.size
+
+    @property
+    def is_growing(self) -> bool:
+        """A table of twice the size is being built."""
+        return self.wide is not self._blank
+
+    def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
+        """Set one worker's tier at each key, in order; go on growing in proportion to what that filled."""
+        while slot in self.clearing:
+            self.clear_slice(run, slot)
+        start: Int = 0
+        before = self.entries
+        while True:
+            start, end, groups, status = edit_keys(
+                *self.table,
+                *self.wide,
+                *self._scratch,
+                keys,
+                tiers,
+                start,
+                self._id,
+                slot,
+                self._out,
+                0,
+            )
+            run.add(self._out[:end], int(groups))
+            if status == FULL:
+                self._make_room(run)
+            elif status == DONE:
+                break
+        if self.is_growing:
+            self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * max(0, self.entries - before))
+        elif self.entries > self._grow_at * self.slots:
+            self._begin_growth(run)
+
+    def begin_clearing(self, slot: int) -> None:
+        """Withdraw a worker everywhere, a slice at a time."""
+        self.clearing[slot] = 0
+
+    def clear_slice(self, run: PatchRun, slot: int | None = None) -> None:
+        """Withdraw a worker that is being cleared, any if none is named, from some more buckets.
+
+        Keys that moved to buckets behind the scan are met by another; it ends when the worker holds no key.
+        """
+        if slot is None:
+            slot = next(iter(self.clearing))
+        buckets = int(self.table.row[BUCKETS])
+        first = self.clearing.pop(slot) % buckets
+        count = min(_SLICE, buckets - first)
+        end = clear_slice(*self.table, *self.wide, *self._scratch, slot, first, count, self._id, self._out)
+        run.add(self._out[:end], 1, count // _CLEAR_WORK)
+        if self.table.workers[slot, HELD]:
+            self.clearing[slot] = first + count
+
+    def step(self, run: PatchRun) -> bool:
+        """Do a part of what is left to do; whether anything was."""
+        if self.clearing:
+            self.clear_slice(run)
+        elif self.is_growing:
+            self.grow(run)
+        else:
+            return False
+        return True
+
+    def grow(self, run: PatchRun, buckets: int = _SLICE) -> None:
+        """Split so many more buckets; after the last the doubled table takes this one's place."""
+        assert self.is_growing
+        while buckets > 0 and self.wide.counts[SPLIT] < self.table.row[BUCKETS]:
+            some = min(buckets, _SLICE)
+            end = grow_slice(*self.table, *self.wide, some, self._id, self._out)
+            run.add(self._out[:end], 1, some // _SPLIT_WORK)
+            buckets -= some
+        if self.wide.counts[SPLIT] == self.table.row[BUCKETS]:
+            self._swap(run)
+
+    def values(self) -> U64:
+        """Values by position (4 * bucket + slot), a copy."""
+        values = np.empty(self.slots, np.uint64)
+        copy_values(self.table.words, self.table.row, values)
+        return values
+
+    def _make_room(self, run: PatchRun) -> None:
+        """A key found no place: double at once, or build anew what refuses keys although it is half empty."""
+        if not self.is_growing:
+            if self.entries < _HOPELESS_FILL * self.slots:
+                self._rebuild(run)
+                return
+            self._begin_growth(run)
+        self.grow(run, int(self.table.row[BUCKETS]))
+
+    def _begin_growth(self, run: PatchRun) -> None:
+        row = self.table.row
+        size = size_of(row, self._layout).doubled
+        assert size.is_addressable
+        self.wide = new_table(size, int(row[TABLE]), int(row[SALT]), self.table.workers)
+        self._add_grow(GROW_BEGIN, run)
+
+    def _swap(self, run: PatchRun) -> None:
+        wide, self.wide = self.wide, self._blank
+        if not finish_growth(*wide, *self._scratch, self.table.free, self.table.counts):
+            self._rebuild(run)
+            return
+        wide.counts[SPLIT] = 0
+        self.table = wide
+        self.growths += 1
+        self._add_grow(GROW_SWAP, run)
+
+    def _add_grow(self, step: int, run: PatchRun) -> None:
+        run.add(np.array([4, 1, GROW | self._id << 8, step], np.uint32), 1)
+
+    def _rebuild(self, run: PatchRun) -> None:
+        old = self.table
+        held = old.slot_entry != 0
+        keys, values = old.slot_key[held], self.values()[held]
+        size = size_of(old.row, self._layout)
+        for build in range(_BUILDS):
+            if keys.size > self._grow_at * size.slots or build >= 2:
+                size = size.doubled
+            new = new_table(size, self._id, self._salt(), old.workers)
+            self.rebuilds += 1
+            if load_keys(*new, *self._scratch, keys, values) == keys.size:
+                for ever in (PINNED_EVER, MOVES, FLIPS):
+                    new.counts[ever] += old.counts[ever]
+                self.table, self.wide = new, self._blank
+                run.restart()
+                return
+        raise AssertionError("a table half empty refused a key again and again")
+
+
+def new_table(size: TableSize, table_id: int, salt: int, workers: U64) -> Table:
+    """An empty table. `workers` (uint64[worker slots, 2]) tells what is held; it is kept, not copied."""
+    image = new_image(size, table_id, salt)
+    return Table(
+        words=image.words,
+        row=image.row,
+        slot_key=np.zeros(size.slots, np.uint64),
+        slot_entry=np.zeros(size.slots, np.uint32),
+        edges=np.zeros((size.slots, 4), np.uint32),
+        heads=np.zeros(size.nodes, np.uint32),
+        free=np.zeros(size.slots, np.uint32),
+        pins=np.zeros(2 * PIN_LIMIT, np.uint32),
+        counts=np.zeros(COUNTS, np.int64),
+        workers=workers,
+    )
+
+
+def _blank_table(like: Table) -> Table:
+    """What stands for no table, with the array types of one."""
+    return Table(*(np.zeros((1,) * array.ndim, array.dtype) for array in like))._replace(
+        row=np.zeros_like(like.row), counts=np.zeros_like(like.counts)
+    )

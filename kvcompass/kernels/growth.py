@@ -1,0 +1,222 @@
+"""The writer's side of doubling: a table of twice the size is built beside the first, a slice at a time.
+
+The first table goes on taking edits and answering; the one beside it (`wide`) follows. Buckets below
+counts[SPLIT] are split, and are split again whenever an edit touches them. An entry is known to `wide` when
+edges[entry, 1], a node of B and so never 0, is written: it is then linked, or pinned because it was pinned in
+the first table. The linked edges of `wide` are at all times some of the first table's linked edges, and
+splitting nodes closes no cycle, so they are a forest. At the end each pin is linked if its ends have parted.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from kvcompass.kernels.arrays import I64, U32, U64, Int, Words
+from kvcompass.kernels.forest import link_edge, promote_pins, unlink_edge
+from kvcompass.kernels.hashing import (
+    first_bucket,
+    first_node,
+    mix_bucket,
+    mix_node,
+    second_bucket,
+    second_node,
+)
+from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT, SLOTS, bit_words, read_bit
+from kvcompass.kernels.jit import kernel
+from kvcompass.kernels.patch_records import GROUP_HEADER, begin_split, put_split, write_spread
+from kvcompass.kernels.split import split_bucket, spread_words
+from kvcompass.kernels.state import (
+    ENTRIES,
+    FLIPS,
+    FREE,
+    MOVES,
+    NEXT,
+    PIN_LIMIT,
+    PINNED,
+    PINNED_EVER,
+    SPLIT,
+    SPREAD,
+    Scratch,
+    Table,
+)
+
+_0: Final = np.uint64(0)
+_1: Final = np.uint64(1)
+_2: Final = np.uint64(2)
+
+LOST: Final = -1
+"""counts[PINNED] of a `wide` that met more pins than it can hold: it must not be used."""
+
+
+@kernel
+def is_growing(wide: Table) -> bool:
+    """Whether a table beside another is in use; else it is blank."""
+    in_use: bool = wide.row[BUCKETS] != _0
+    return in_use
+
+
+@kernel
+def split_entries(table: Table, wide: Table, bucket: Int) -> np.uint64:
+    """Split a bucket, its keys and entries into `wide`; returns the split bits."""
+    row = table.row
+    split = _0
+    for j in range(2 * SLOTS):
+        wide.slot_entry[2 * SLOTS * bucket + j] = 0
+    for j in range(SLOTS):
+        at = SLOTS * bucket + j
+        if table.slot_entry[at] == 0:
+            continue
+        key: np.uint64 = table.slot_key[at]
+        bucket_mix = mix_bucket(key ^ row[SALT])
+        node_mix = mix_node(key ^ row[SALT])
+        second = np.int64(second_bucket(bucket_mix, row[BUCKETS])) == bucket
+        if second and np.int64(first_bucket(bucket_mix, row[BUCKETS])) == bucket:
+            a = first_node(node_mix, row[NODES_A])
+            b = second_node(node_mix, row[NODES_A], row[NODES_B])
+            second = read_bit(table.words, row, a) != read_bit(table.words, row, b)
+        child = first_bucket(bucket_mix, wide.row[BUCKETS])
+        if second:
+            child = second_bucket(bucket_mix, wide.row[BUCKETS])
+        split |= (child & _1) << np.uint64(j)
+        wide.slot_key[SLOTS * np.int64(child) + j] = key
+        wide.slot_entry[SLOTS * np.int64(child) + j] = table.slot_entry[at]
+        _know(table, wide, np.int64(table.slot_entry[at]) - 1, node_mix)
+    split_bucket(table.words, row, wide.words, wide.row, np.uint64(bucket), split)
+    return split
+
+
+@kernel
+def _know(table: Table, wide: Table, entry: Int, node_mix: np.uint64) -> None:
+    """Link an entry in `wide`, or pin it there if it is pinned in the first table."""
+    if wide.edges[entry, 1] != 0 or wide.counts[PINNED] == LOST:
+        return
+    wide.edges[entry, 0] = first_node(node_mix, wide.row[NODES_A])
+    wide.edges[entry, 1] = second_node(node_mix, wide.row[NODES_A], wide.row[NODES_B])
+    for i in range(table.counts[PINNED]):
+        if np.int64(table.pins[i]) == entry:
+            if wide.counts[PINNED] == wide.pins.size:
+                wide.counts[PINNED] = LOST
+            else:
+                wide.pins[wide.counts[PINNED]] = np.uint32(entry)
+                wide.counts[PINNED] += 1
+            return
+    link_edge(wide, entry)
+
+
+@kernel
+def forget_entry(wide: Table, entry: Int) -> None:
+    """Take a removed entry out of `wide`, if it is known there."""
+    if not is_growing(wide) or wide.edges[entry, 1] == 0 or wide.counts[PINNED] == LOST:
+        return
+    pinned = False
+    for i in range(wide.counts[PINNED]):
+        if np.int64(wide.pins[i]) == entry:
+            wide.counts[PINNED] -= 1
+            wide.pins[i] = wide.pins[wide.counts[PINNED]]
+            pinned = True
+            break
+    if not pinned:
+        unlink_edge(wide, entry)
+    wide.edges[entry, 1] = 0
+
+
+@kernel
+def grow_slice(
+    words: Words,
+    row: U64,
+    slot_key: U64,
+    slot_entry: U32,
+    edges: U32,
+    heads: U32,
+    free: U32,
+    pins: U32,
+    counts: I64,
+    workers: U64,
+    wide_words: Words,
+    wide_row: U64,
+    wide_slot_key: U64,
+    wide_slot_entry: U32,
+    wide_edges: U32,
+    wide_heads: U32,
+    wide_free: U32,
+    wide_pins: U32,
+    wide_counts: I64,
+    wide_workers: U64,
+    buckets: Int,
+    table_id: Int,
+    out: U32,
+) -> Int:
+    """Split up to `buckets` more buckets, and a like share of the Othello bits; one group.
+
+    Returns the words written to `out`, which must have room for buckets/8 + 16.
+    """
+    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
+    wide = Table(
+        wide_words,
+        wide_row,
+        wide_slot_key,
+        wide_slot_entry,
+        wide_edges,
+        wide_heads,
+        wide_free,
+        wide_pins,
+        wide_counts,
+        wide_workers,
+    )
+    all_buckets = np.int64(row[BUCKETS])
+    first: Int = wide_counts[SPLIT]
+    end = min(all_buckets, first + buckets)
+    spread_from: Int = wide_counts[SPREAD]
+    all_words = bit_words(words, np.int64(row[NODES_A] + row[NODES_B]))
+    spread_to = all_words if end == all_buckets else min(all_words, spread_from + 3 * (end - first))
+    spread_words(words, row, wide_words, wide_row, spread_from, spread_to)
+    wide_counts[SPREAD] = spread_to
+    at = write_spread(out, GROUP_HEADER, table_id, spread_from, spread_to - spread_from)
+    at = begin_split(out, at, table_id, first, end - first)
+    begin = at - ((end - first) + 7) // 8
+    for bucket in range(first, end):
+        put_split(out, begin, bucket - first, split_entries(table, wide, bucket))
+    wide_counts[SPLIT] = end
+    out[0] = np.uint32(at)
+    out[1] = np.uint32(2)
+    return at
+
+
+@kernel
+def finish_growth(
+    words: Words,
+    row: U64,
+    slot_key: U64,
+    slot_entry: U32,
+    edges: U32,
+    heads: U32,
+    free: U32,
+    pins: U32,
+    counts: I64,
+    workers: U64,
+    walk: I64,
+    search: I64,
+    flipped: I64,
+    touched: I64,
+    fill: I64,
+    group: U64,
+    entries: I64,
+    old_free: U32,
+    old_counts: I64,
+) -> bool:
+    """Make a table that has split every bucket of another one ready to take its place.
+
+    False if it must not: it has more pins than a table may have.
+    """
+    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
+    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
+    if counts[PINNED] == LOST:
+        return False
+    promote_pins(table, scratch)
+    if counts[PINNED] > PIN_LIMIT:
+        return False
+    for i in range(old_counts[FREE]):
+        free[i] = old_free[i]
+    for column in (FREE, NEXT, ENTRIES, PINNED_EVER, MOVES, FLIPS):
+        counts[column] = old_counts[column]
+    return True
