@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from kvcompass.levels.first_length import first_length
+from kvcompass.levels.first_length import first_lengths
 from kvcompass.levels.ladder import ladder, next_rung
-from kvcompass.levels.paper import pair_lengths
+from kvcompass.levels.paper import lengths_of_pairs
 from kvcompass.plan.model import Plan
 
 
@@ -26,15 +26,16 @@ def clipped_lengths(plan: Plan) -> tuple[Clipped, ...]:
     Under `ladder` all pairs share the ladder, so only pairs left with nothing are listed.
     """
     context = plan.model.context_length
+    paper, firsts = lengths_of_pairs(plan), first_lengths(plan)
     found = []
     for o, origin in enumerate(plan.regions):
         for r, region in enumerate(plan.regions):
             if plan.lengths.policy == "paper":
-                lengths = pair_lengths(plan, o, r)
+                lengths = paper[o][r]
                 lost = tuple(length for length in lengths if length >= context)
                 unreachable = len(lost) == len(lengths)
             else:
-                unreachable = first_length(plan, o, r) > ladder(plan.lengths, context)[-1]
+                unreachable = firsts[o][r] > ladder(plan.lengths, context)[-1]
                 lost = (next_rung(plan.lengths, context),) if unreachable else ()
             if lost:
                 found.append(Clipped(origin, region, lost, unreachable))

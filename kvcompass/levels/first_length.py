@@ -13,10 +13,27 @@ def first_length(plan: Plan, origin: int, region: int) -> int:
     takes the fleet's largest. In its own region an edge starts at the quantum: the round trip there is too
     short to matter.
     """
+    return _first_length(plan, origin, region, _slowest_rates(plan))
+
+
+def first_lengths(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return `first_length` of every ordered pair, origin first, in one pass over the workers."""
+    slowest = _slowest_rates(plan)
+    regions = range(len(plan.regions))
+    return tuple(tuple(_first_length(plan, o, r, slowest) for r in regions) for o in regions)
+
+
+def _first_length(plan: Plan, origin: int, region: int, slowest: list[float]) -> int:
     if origin == region:
         return plan.lengths.quantum
-    pair = (plan.regions[origin], plan.regions[region])
-    rates = [worker.prefill_ms_per_token for worker in plan.workers if worker.region in pair]
-    slowest = max(rates or [worker.prefill_ms_per_token for worker in plan.workers])
+    rate = max(slowest[origin], slowest[region]) or max(slowest)
     round_trip_ms = plan.wan_ms[origin][region] + plan.wan_ms[region][origin]
-    return math.ceil(round_trip_ms / slowest)
+    return math.ceil(round_trip_ms / rate)
+
+
+def _slowest_rates(plan: Plan) -> list[float]:
+    """The largest `prefill_ms_per_token` of each region; 0 where there is no worker."""
+    slowest = dict.fromkeys(plan.regions, 0.0)
+    for worker in plan.workers:
+        slowest[worker.region] = max(slowest[worker.region], worker.prefill_ms_per_token)
+    return list(slowest.values())

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kvcompass.levels.first_length import first_length
+from kvcompass.levels.first_length import first_lengths
 from kvcompass.levels.ladder import ladder
-from kvcompass.levels.paper import pair_lengths, union_of_lengths
+from kvcompass.levels.paper import lengths_of_pairs, union_of_lengths
 from kvcompass.plan.model import Plan
 
 
@@ -44,13 +44,12 @@ def query_plan(plan: Plan) -> QueryPlan:
     regions = len(plan.regions)
     queried = np.zeros((regions, regions, len(rungs)), dtype=np.bool_)
     guard = np.full((regions, regions), -1, dtype=np.int32)
-    for o in range(regions):
-        for r in range(regions):
-            if plan.lengths.policy == "paper":
-                queried[o, r] = np.isin(rungs, pair_lengths(plan, o, r))
-                continue
-            first = max(1, int(np.searchsorted(rungs, first_length(plan, o, r))))
-            if first < len(rungs):
-                queried[o, r, first:] = True
-                guard[o, r] = first - 1
+    if plan.lengths.policy == "paper":
+        for o, row in enumerate(lengths_of_pairs(plan)):
+            for r, lengths in enumerate(row):
+                queried[o, r] = np.isin(rungs, lengths)
+        return QueryPlan(rungs, queried, guard)
+    first = np.maximum(1, np.searchsorted(rungs, first_lengths(plan)))
+    queried[:] = np.arange(len(rungs)) >= first[:, :, None]
+    guard[:] = np.where(first < len(rungs), first - 1, -1)
     return QueryPlan(rungs, queried, guard)
