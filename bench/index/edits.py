@@ -22,6 +22,8 @@ AROUND = {85: (0.83, 0.87), 90: (0.89, 0.91), 95: (0.93, 0.95)}
 """Percent of slots taken, and the span over which inserting is timed."""
 EDITED = 0.02
 """Share of the slots that are updated and removed at 85 %."""
+SAMPLE = 1_000_000
+"""Keys looked up."""
 GROUPS_A_MESSAGE = 4_096
 """Patch groups a message to an edge: a unit of 1e5 edits a second sends some 25 such."""
 
@@ -173,13 +175,13 @@ class OneTable:
     def _lookups(self) -> None:
         """Single keys, and a million at once: held ones and strangers."""
         rng = np.random.default_rng(3)
-        held = rng.choice(self.keys[: self._filled], 1_000_000)
-        one = [held[i : i + 1] for i in range(20_000)]
+        held = rng.choice(self.keys[: self._filled], SAMPLE)
+        one = [held[i : i + 1] for i in range(SAMPLE // 50)]
         self.results.time("look up one key (a call)", timed(self.views[0].lookup, one), "lookup1_us")
         self.views[0].lookup(held[:10])
         for what, keys in (("held", held), ("unknown", random_keys(held.size, 4))):
-            slices = [keys[at : at + 100_000] for at in range(0, keys.size, 100_000)]
-            bulk = timed(self.views[0].lookup, slices, 100_000)
+            slices = np.array_split(keys, 10)
+            bulk = timed(self.views[0].lookup, slices, SAMPLE // 10)
             self.results.figure(
                 f"look up in bulk, {what} keys, ns a key", 1e3 * bulk.p50_us, f"bulk_lookup_ns.{what}"
             )

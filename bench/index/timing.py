@@ -67,7 +67,6 @@ def once_ms(call: Callable[[], object]) -> float:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No garbage collection meanwhile: with 1e7 Python objects about, one takes a second."""
-    gc.collect()
     gc.disable()
     try:
         yield

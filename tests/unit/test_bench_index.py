@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.index import __main__ as tool
-from bench.index import baselines, decision, document, layouts, view_only
+from bench.index import baselines, decision, document, edits, layouts, view_only
 from bench.index.keys import shape_for
 from bench.index.results import Results
 from kvcompass.index import ShardTables
@@ -25,6 +25,7 @@ ASKED_FOR = (
 
 def test_every_figure_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "FLEETS", ((8, 64),))
+    monkeypatch.setattr(edits, "SAMPLE", 10_000)
     monkeypatch.setattr(decision, "ASKED", 40)
     monkeypatch.setattr(decision, "COLD", 200)
     monkeypatch.setattr(layouts, "STRANGERS", 20_000)
