@@ -58,8 +58,14 @@ async def test_messages_are_tokenized_from_0_5_23_on_as_a_chat_renders_them() ->
         assert (await rig.client.post("/tokenize", json={"prompt": "hi"})).json() == text
 
 
-async def test_extra_key_separates_caches_before_salts_did_and_is_refused_later() -> None:
+async def test_salts_are_taken_and_ignored_in_0_5_10() -> None:
     async with running() as rig:
+        keys = [{"extra_key": "a"}, {"cache_salt": "b"}, {}]
+        assert [await rig.cached(IDS, **key) for key in keys] == [0, 96, 96]
+
+
+async def test_extra_key_is_a_salt_in_0_5_11_and_refused_later() -> None:
+    async with running(event_profile="0.5.11") as rig:
         assert [await rig.cached(IDS, extra_key=key) for key in ("a", "b", "a")] == [0, 0, 96]
     async with running(event_profile="0.5.23") as rig:
         assert (await rig.generate(IDS, extra_key="a")).status_code == 400

@@ -197,12 +197,12 @@ class RequestReader:
 
     async def generate(self, body: GenerateBody) -> Generation:
         """Raises EngineError."""
-        if (body.text is None) == (body.input_ids is None):
-            raise bad_request("Either text or input_ids should be provided.")
-        if body.text is not None:
+        if body.input_ids is not None:
+            tokens = self._token_ids(body.input_ids, "input_ids")
+        elif body.text is not None:
             tokens = await self._encoder.encode_async(body.text)
         else:
-            tokens = self._token_ids(body.input_ids, "input_ids")
+            raise bad_request("Either text or input_ids should be provided.")
         params = body.sampling_params
         _positive("max_new_tokens", params.max_new_tokens)
         return self._generation(body, tokens, params.max_new_tokens, params.ignore_eos, params.n, "generate")
@@ -263,7 +263,8 @@ class RequestReader:
             raise bad_request("extra_key: this engine separates caches by cache_salt", "extra_key")
         if body.lora_path and body.lora_path not in self._adapters:
             raise bad_request(f"The LoRA adapter {body.lora_path} is not loaded.", "lora_path")
-        return join_scope((body.cache_salt or "") + (body.extra_key or ""), body.lora_path or "")
+        salt = (body.cache_salt or "") + (body.extra_key or "") if self._profile.salts else ""
+        return join_scope(salt, body.lora_path or "")
 
 
 def _bootstrap(body: EngineFields) -> Bootstrap | None:

@@ -26,6 +26,13 @@ class Reuse:
     """Whether OpenAI routes tell."""
 
     @property
+    def details(self) -> dict[str, int] | None:
+        """`meta_info.cached_tokens_details`."""
+        if not self.cached_tokens:
+            return None
+        return {"device": self.cached_tokens - self.host_tokens, "host": self.host_tokens}
+
+    @property
     def usage_details(self) -> dict[str, int] | None:
         """`usage.prompt_tokens_details`."""
         if not self.reported:
@@ -213,10 +220,7 @@ class GenerateForm(_Form):
                 "reasoning_tokens": 0,
                 "completion_tokens": generated,
                 "cached_tokens": reuse.cached_tokens,
-                "cached_tokens_details": {
-                    "device": reuse.cached_tokens - reuse.host_tokens,
-                    "host": reuse.host_tokens,
-                },
+                "cached_tokens_details": reuse.details,
                 "dp_rank": reuse.dp_rank,
                 "e2e_latency": round(time.time() - self.started, 3),
             },

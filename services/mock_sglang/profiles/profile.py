@@ -41,7 +41,9 @@ class Profile:
     """Whether /server_info describes the event ports under `kv_events`."""
     chat_token_ids: bool
     """Whether chat requests may bring their token ids, and /tokenize takes messages."""
+    salts: bool
+    """Whether salts separate caches; where they do not, they are accepted all the same."""
     extra_key: bool
-    """Whether `extra_key` separates caches as a salt does."""
+    """Whether `extra_key` is taken, as another salt."""
     uncached_details: dict[str, int] | None
     """`usage.prompt_tokens_details` of an answer that reused nothing."""

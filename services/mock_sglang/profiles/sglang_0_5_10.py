@@ -19,7 +19,7 @@ def replayed(_topic: bytes, sequence: bytes, payload: bytes) -> tuple[bytes, ...
 
 def loads(report: LoadReport) -> dict[str, Any]:
     """/v1/loads: core and queue sections, and sums over the ranks."""
-    ranks = [_rank(load) for load in report.ranks]
+    ranks = [_ranked(report, load) | _rank(load) for load in report.ranks]
     running = sum(load.model.running for load in report.ranks)
     waiting = sum(load.model.waiting for load in report.ranks)
     return {
@@ -40,7 +40,6 @@ def loads(report: LoadReport) -> dict[str, Any]:
 
 def _rank(load: RankLoad) -> dict[str, Any]:
     return {
-        "dp_rank": load.dp_rank,
         "num_running_reqs": load.model.running,
         "num_waiting_reqs": load.model.waiting,
         "num_used_tokens": load.model.used_tokens,
@@ -55,6 +54,11 @@ def _rank(load: RankLoad) -> dict[str, Any]:
     }
 
 
+def _ranked(report: LoadReport, load: RankLoad) -> dict[str, Any]:
+    """The only rank of an engine has no number."""
+    return {"dp_rank": load.dp_rank} if len(report.ranks) > 1 else {}
+
+
 def _mean(values: list[float]) -> float:
     return round(sum(values) / len(values), 4)
 
@@ -65,7 +69,7 @@ def get_load(report: LoadReport) -> list[dict[str, Any]]:
         {
             "rid": None,
             "http_worker_ipc": None,
-            "dp_rank": load.dp_rank,
+            "dp_rank": load.dp_rank if len(report.ranks) > 1 else None,
             "num_reqs": load.requests,
             "num_waiting_reqs": load.model.waiting,
             "num_tokens": load.model.used_tokens + load.model.waiting_tokens,
@@ -88,6 +92,7 @@ PROFILE = Profile(
     load_publisher=False,
     kv_events_info=False,
     chat_token_ids=False,
+    salts=False,
     extra_key=True,
     uncached_details=None,
 )

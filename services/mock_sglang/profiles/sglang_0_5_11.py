@@ -28,4 +28,5 @@ PROFILE = replace(
     version="0.5.11",
     tier_events=TierEvents.NOT_RECOMPUTED,
     get_load=get_load,
+    salts=True,
 )

@@ -67,6 +67,7 @@ PROFILE = Profile(
     load_publisher=True,
     kv_events_info=True,
     chat_token_ids=True,
+    salts=True,
     extra_key=False,
     uncached_details={"cached_tokens": 0},
 )
