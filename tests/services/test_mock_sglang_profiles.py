@@ -117,6 +117,15 @@ def test_two_salts_share_names_before_0_5_20(version: ProfileName) -> None:
     assert sorted(event.hashes[0] for event in removed) == sorted([*plain[:2], *plain])
 
 
+def test_a_shared_name_lasts_until_the_last_tier_has_let_go() -> None:
+    report, tokens = PROFILES["0.5.11"].event_report(), np.arange(4, dtype=np.int32)
+    (plain,) = TokenChain(tokens, 4).hashes
+    stores = [BlockStored((77,), None, tokens, 4, medium, scope="s") for medium in ("GPU", "CPU_PINNED")]
+    removals = [BlockRemoved((77,), medium) for medium in ("GPU", "CPU_PINNED")]
+    told = report.told([*stores, *removals])
+    assert [event.hashes for event in told if not isinstance(event, AllBlocksCleared)] == [(plain,)] * 4
+
+
 names = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 1)
 media = st.sampled_from(["GPU", "CPU_PINNED", None])
 salts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
