@@ -79,6 +79,10 @@ bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*
 compose-test: setup ## Builds the container lab, breaks it in every way, and writes out/compose.json
 	$(BIN)/python -m lab.compose_test --json out/compose.json
 
+netem-test: setup ## Tries the routers: with tc netem under User-Mode Linux, and with late verdicts on this kernel (root)
+	$(BIN)/python -m lab.netem.trial.uml --json out/netem.json
+	$(BIN)/python -m lab.netem.trial --shaper nfqueue --json out/netem-nfqueue.json || [ $$? -eq 3 ]
+
 dashboard: setup ## Regenerate the dashboard and the alert rules from the metric names
 	$(BIN)/python -m lab.dashboards
 
