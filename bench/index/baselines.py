@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.baselines import Baseline, HashMap, OpenAddressing
-from bench.index.keys import BATCH, random_keys
 from bench.index.results import Results
+from bench.index.tables import BATCH, random_keys
 from bench.index.timing import timed
 
 MAKERS: dict[str, Callable[[int], Baseline]] = {

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.index.fleet import NOW_US, PROMPT, Fleet
-from bench.index.keys import random_keys
 from bench.index.results import Results
+from bench.index.tables import random_keys
 from bench.index.timing import timed
 from kvcompass.keys import prefix_keys
 

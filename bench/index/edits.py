@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.index.keys import BATCH, random_keys, shape_for
 from bench.index.memory import resident_bytes
 from bench.index.results import Results
+from bench.index.tables import BATCH, full_writer, random_keys, shape_for
 from bench.index.timing import Timing, clock_ns, once_ms, quiet, timed, timing
-from kvcompass.index import IndexView, Patches, ShardTables
+from kvcompass.index import IndexView, Patches
 from kvcompass.roles.messages import PatchGroups
 from services.wire.index import decode_unit_to_edge, encode_unit_to_edge
 
@@ -56,7 +56,7 @@ class OneTable:
         self.slots = entries / FULL
         self.shape = shape_for(entries, FULL)
         before = resident_bytes()
-        self.writer = ShardTables(self.shape, 0, random_seed=1, grow_at=1.0)
+        self.writer = full_writer(self.shape)
         self._resident = before
         self._filled = 0
         self._sequence = 0

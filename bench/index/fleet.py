@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.index.keys import random_keys
+from bench.index.tables import full_writer, random_keys
 from bench.ladder.network import Network, by_distance, cloudping
 from kvcompass.fleet.load import WorkerLoad, WorkerState
-from kvcompass.index import IndexView, LookupUnit, ShardTables, WorkerMap, index_shape
+from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape
 from kvcompass.keys import namespace, prefix_keys, shard_of
 from kvcompass.levels import query_plan
 from kvcompass.plan.model import (
@@ -126,7 +126,7 @@ def _fill(
         for worker in rng.choice(len(plan.workers), HOLDERS, replace=False):
             held[worker].append(keys[: rng.integers(2, keys.size + 1)])
     for shard in range(SHARDS):
-        writer = ShardTables(view.shape, shard, random_seed=3)
+        writer = full_writer(view.shape, shard)
         for w, worker in enumerate(plan.workers):
             asked = np.concatenate([*held[w], np.zeros(0, np.uint64)])
             keys = np.concatenate((random_keys(max(0, share - asked.size), 1_000 + w), asked))

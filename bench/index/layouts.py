@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bench.index.keys import BATCH, random_keys, shape_for
 from bench.index.results import Results
-from kvcompass.index import IndexView, ShardTables
+from bench.index.tables import BATCH, full_writer, random_keys, shape_for
+from kvcompass.index import IndexView
 
 LAYOUTS = {"default": (32, "fingerprints"), "wide": (64, "fingerprints"), "paper": (32, "paper")}
 OCCUPANCIES = (0.20, 0.40, 0.60, 0.80, 0.95)
@@ -16,7 +16,7 @@ def measure(entries: int, results: Results) -> None:
     strangers = random_keys(STRANGERS, 99)
     for name, (value_bits, layout) in LAYOUTS.items():
         shape = shape_for(entries, OCCUPANCIES[-1], value_bits=value_bits, layout=layout)
-        writer, keys, filled = ShardTables(shape, 0, random_seed=1), random_keys(entries, 1), 0
+        writer, keys, filled = full_writer(shape), random_keys(entries, 1), 0
         for occupancy in OCCUPANCIES:
             end = min(entries, int(occupancy * writer.slots))
             for at in range(filled, end, 64 * BATCH):

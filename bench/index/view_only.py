@@ -10,11 +10,11 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.index.keys import BATCH, random_keys, shape_for
 from bench.index.memory import resident_bytes
 from bench.index.results import Results
+from bench.index.tables import BATCH, full_writer, random_keys, shape_for
 from bench.index.timing import timed
-from kvcompass.index import IndexShape, IndexView, ShardTables
+from kvcompass.index import IndexShape, IndexView
 
 SHARD_ENTRIES = 16_000_000
 OCCUPANCY = 0.95
@@ -31,7 +31,7 @@ def measure(entries: int, written: int, results: Results) -> None:
     held, took_s, occupied = [], 0.0, 0.0
     for shard in range(real):
         keys = _keys_of(shard, shards, each)
-        writer = ShardTables(one, 0, random_seed=shard)
+        writer = full_writer(one)
         began = perf_counter()
         for at in range(0, each, 64 * BATCH):
             part = keys[at : at + 64 * BATCH]

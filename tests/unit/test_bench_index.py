@@ -9,8 +9,8 @@ import pytest
 
 from bench.index import __main__ as tool
 from bench.index import baselines, decision, document, edits, layouts, view_only
-from bench.index.keys import shape_for
 from bench.index.results import Results
+from bench.index.tables import shape_for
 from kvcompass.index import ShardTables
 
 ASKED_FOR = (

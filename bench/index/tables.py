@@ -1,9 +1,9 @@
-"""Keys to fill tables with."""
+"""Keys, and tables to fill with them."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.index import IndexShape
+from kvcompass.index import IndexShape, ShardTables
 from kvcompass.index.shape import table_size
 
 BATCH = 256
@@ -23,3 +23,8 @@ def shape_for(
     shape = IndexShape(1, 1, value_bits, expected, layout)
     slots = table_size(expected, shape.table_layout).slots
     return IndexShape(1, 1, value_bits, max(1, round(expected * entries / occupancy / slots)), layout)
+
+
+def full_writer(shape: IndexShape, shard: int = 0) -> ShardTables:
+    """A writer whose tables do not double before they are full, so that occupancy is what was asked for."""
+    return ShardTables(shape, shard, random_seed=1, grow_at=1.0)
