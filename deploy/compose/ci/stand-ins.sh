@@ -25,7 +25,7 @@ python_image() {
   local mirror pip_configuration=/dev/null
   mirror=$(apt-get indextargets --format '$(SITE)' | head -n 1)
   [ -f /etc/pip.conf ] && pip_configuration=/etc/pip.conf
-  mmdebstrap --quiet --variant=minbase \
+  mmdebstrap --quiet --variant=minbase --dpkgopt=force-unsafe-io \
     --include=ca-certificates,netbase,tzdata,python3,python3-venv,python3-pip \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' \
