@@ -6,27 +6,28 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.index.image_bytes import new_image
+from kvcompass.index.build_beside import BuildBeside, BuildState
+from kvcompass.index.bulk_build import BulkBuild
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import TableSize, size_of
+from kvcompass.index.table_arrays import blank_table, new_table
 from kvcompass.kernels.arrays import U32, U64, Int
 from kvcompass.kernels.buckets import copy_values
 from kvcompass.kernels.growth import finish_growth, grow_slice
 from kvcompass.kernels.image import BUCKETS, SALT, TABLE
 from kvcompass.kernels.patch_records import GROW, GROW_BEGIN, GROW_SWAP
 from kvcompass.kernels.state import (
-    COUNTS,
     ENTRIES,
     FLIPS,
     HELD,
     MOVES,
-    PIN_LIMIT,
     PINNED_EVER,
     SPLIT,
     Scratch,
     Table,
 )
-from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_slice, edit_keys, load_keys
+from kvcompass.kernels.writer import DONE, FULL, LONGEST_GROUP, clear_slice, edit_keys
+from kvcompass.keys.digest import holdings_digest
 
 OUT_WORDS: Final = LONGEST_GROUP + 65_536
 """Words of the buffer that a writer's kernels fill with patch groups."""
@@ -41,6 +42,12 @@ _SPLITS_AN_INSERT: Final = 6
 _HOPELESS_FILL: Final = 0.5
 """A table that refuses a key below this occupancy is built anew, with another salt."""
 _BUILDS: Final = 24
+_BUILD_FILL: Final = 0.85
+"""Occupancy of a table that is built anew, at most."""
+SHRINK_AT: Final = 0.2
+"""Occupancy below which a table that has grown is built anew at a smaller size."""
+_SHRUNK_FILL: Final = 0.45
+"""Occupancy after that, at most: far from both growing and shrinking."""
 _SPLIT_WORK: Final = 4
 """Buckets that a view splits in the time of one group."""
 _CLEAR_WORK: Final = 32
@@ -73,9 +80,13 @@ class TableWriter:
         self._scratch = scratch
         self._out = out
         self._grow_at = grow_at
+        self.shrinks = 0
+        """Times it was built anew at a smaller size since the start."""
+        self._least = size
+        self._beside: BuildBeside | None = None
         self.table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
         self._layout = size.layout
-        self._blank = _blank_table(self.table)
+        self._blank = blank_table(self.table)
         self.wide = self._blank
 
     @property
@@ -93,10 +104,17 @@ class TableWriter:
         """A table of twice the size is being built."""
         return self.wide is not self._blank
 
+    @property
+    def is_busy(self) -> bool:
+        """`step` has more to do."""
+        return self.is_growing or bool(self.clearing) or self._beside is not None
+
     def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
         """Set one worker's tier at each key, in order; go on growing in proportion to what that filled."""
         while slot in self.clearing:
             self.clear_slice(run, slot)
+        if self._beside is not None:
+            self._beside.note(keys)
         start: Int = 0
         before = self.entries
         while True:
@@ -121,10 +139,13 @@ class TableWriter:
             self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * max(0, self.entries - before))
         elif self.entries > self._grow_at * self.slots:
             self._begin_growth(run)
+        elif self._beside is not None:
+            self._go_on_beside(self._beside, run)
 
     def begin_clearing(self, slot: int) -> None:
         """Withdraw a worker everywhere, a slice at a time."""
         self.clearing[slot] = 0
+        self._beside = None
 
     def clear_slice(self, run: PatchRun, slot: int | None = None) -> None:
         """Withdraw a worker that is being cleared, any if none is named, from some more buckets.
@@ -148,8 +169,28 @@ class TableWriter:
         elif self.is_growing:
             self.grow(run)
         else:
-            return False
+            return self._shrink(run)
         return True
+
+    def _shrink(self, run: PatchRun) -> bool:
+        """Do a part of building a smaller table beside this one, if this one is nearly empty."""
+        if self._beside is None:
+            size = self._least
+            while self.entries > _SHRUNK_FILL * size.slots:
+                size = size.doubled
+            if self.entries >= SHRINK_AT * self.slots or size.slots >= self.slots:
+                return False
+            self._beside = BuildBeside(self.table, size, self._id, self._salt(), self._scratch)
+        self._go_on_beside(self._beside, run)
+        return True
+
+    def _go_on_beside(self, beside: BuildBeside, run: PatchRun) -> None:
+        state = beside.step()
+        if state is BuildState.FAILED:
+            self._beside = None
+        elif state is BuildState.DONE:
+            self.shrinks += 1
+            self._replace(beside.table, run)
 
     def grow(self, run: PatchRun, buckets: int = _SLICE) -> None:
         """Split so many more buckets; after the last the doubled table takes this one's place."""
@@ -161,6 +202,30 @@ class TableWriter:
             buckets -= some
         if self.wide.counts[SPLIT] == self.table.row[BUCKETS]:
             self._swap(run)
+
+    def load(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
+        """Do what `edit` does by building the table anew, at once: quicker when most of its keys change."""
+        while self.clearing:
+            self.clear_slice(run)
+        shift, field = np.uint64(2 * slot), np.uint64(3 << 2 * slot)
+        distinct = keys
+        if not (keys[1:] > keys[:-1]).all():
+            distinct, newest = np.unique(keys[::-1], return_index=True)
+            tiers = tiers[::-1][newest]
+        values = tiers.astype(np.uint64) << shift
+        held = self.table.slot_entry != 0
+        old_keys, old_values = self.table.slot_key[held], self.values()[held]
+        at = np.searchsorted(distinct, old_keys) % max(1, distinct.size)
+        both = distinct[at] == old_keys if distinct.size else np.zeros(at.size, np.bool_)
+        values[at[both]] |= old_values[both] & ~field
+        keys = np.concatenate([distinct, old_keys[~both]])
+        values = np.concatenate([values, old_values[~both]])
+        kept = values != 0
+        new = self._built(keys[kept], values[kept])
+        tiers = ((values[kept] & field) >> shift).astype(np.uint8)
+        mine = tiers != 0
+        self.table.workers[slot] = np.count_nonzero(mine), holdings_digest(keys[kept][mine], tiers[mine])
+        self._replace(new, run)
 
     def values(self) -> U64:
         """Values by position (4 * bucket + slot), a copy."""
@@ -181,6 +246,7 @@ class TableWriter:
         row = self.table.row
         size = size_of(row, self._layout).doubled
         assert size.is_addressable
+        self._beside = None
         self.wide = new_table(size, int(row[TABLE]), int(row[SALT]), self.table.workers)
         self._add_grow(GROW_BEGIN, run)
 
@@ -198,43 +264,27 @@ class TableWriter:
         run.add(np.array([4, 1, GROW | self._id << 8, step], np.uint32), 1)
 
     def _rebuild(self, run: PatchRun) -> None:
-        old = self.table
-        held = old.slot_entry != 0
-        keys, values = old.slot_key[held], self.values()[held]
-        size = size_of(old.row, self._layout)
+        """Build the table anew at once, with another salt; larger if it was rather full."""
+        held = self.table.slot_entry != 0
+        keys, values = self.table.slot_key[held], self.values()[held]
+        self._replace(self._built(keys, values), run)
+
+    def _built(self, keys: U64, values: U64) -> Table:
+        """A table of these keys, at least as large as this one."""
+        size = size_of(self.table.row, self._layout)
         for build in range(_BUILDS):
-            if keys.size > self._grow_at * size.slots or build >= 2:
+            while keys.size > _BUILD_FILL * size.slots or (build and build % 3 == 0):
                 size = size.doubled
-            new = new_table(size, self._id, self._salt(), old.workers)
+                build = 0
             self.rebuilds += 1
-            if load_keys(*new, *self._scratch, keys, values) == keys.size:
-                for ever in (PINNED_EVER, MOVES, FLIPS):
-                    new.counts[ever] += old.counts[ever]
-                self.table, self.wide = new, self._blank
-                run.restart()
-                return
+            new = BulkBuild(size, self._id, self._salt(), self.table.workers, self._scratch, keys, values)
+            if new.run():
+                return new.table
         raise AssertionError("a table half empty refused a key again and again")
 
-
-def new_table(size: TableSize, table_id: int, salt: int, workers: U64) -> Table:
-    """An empty table. `workers` (uint64[worker slots, 2]) tells what is held; it is kept, not copied."""
-    image = new_image(size, table_id, salt)
-    return Table(
-        words=image.words,
-        row=image.row,
-        slot_key=np.zeros(size.slots, np.uint64),
-        slot_entry=np.zeros(size.slots, np.uint32),
-        edges=np.zeros((size.slots, 4), np.uint32),
-        heads=np.zeros(size.nodes, np.uint32),
-        free=np.zeros(size.slots, np.uint32),
-        pins=np.zeros(2 * PIN_LIMIT, np.uint32),
-        counts=np.zeros(COUNTS, np.int64),
-        workers=workers,
-    )
-
-
-def _blank_table(like: Table) -> Table:
-    """What stands for no table, with the array types of one."""
-    return Table(*(np.zeros((1,) * array.ndim, array.dtype) for array in like))._replace(
-        row=np.zeros_like(like.row), counts=np.zeros_like(like.counts)
-    )
+    def _replace(self, new: Table, run: PatchRun) -> None:
+        """Let a table that was built anew take this one's place."""
+        for ever in (PINNED_EVER, MOVES, FLIPS):
+            new.counts[ever] += self.table.counts[ever]
+        self.table, self.wide, self._beside = new, self._blank, None
+        run.restart()

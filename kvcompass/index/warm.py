@@ -21,6 +21,11 @@ def warm() -> None:
     for patches in (writer.edit(keys, 0, 0, np.ones(64, np.uint8)), writer.clear_worker(0, 0)):
         view.apply(0, view.applied_sequence(0) + 1, patches.groups, patches.payload)
     assert writer.growths
+    writer.edit(keys, 0, 0, np.ones(64, np.uint8))
+    writer.edit(keys[1:], 0, 0, np.zeros(63, np.uint8))
+    while not writer.shrinks:
+        writer.edit(keys[:1], 0, 0, np.ones(1, np.uint8))
+        writer.step()
     view.lookup(keys)
     query_plan = QueryPlan(
         rungs=np.array([1], np.int32),

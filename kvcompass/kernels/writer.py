@@ -150,15 +150,15 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
 
 
 @kernel
-def release(table: Table, wide: Table, scratch: Scratch, at: Int) -> None:
-    """Forget the key at a position whose value is already zero, in a table and in the one that doubles it."""
+def remove_entry(table: Table, scratch: Scratch, at: Int) -> Int:
+    """Forget the key at a position whose value is already zero; returns the entry it had."""
     entry = np.int64(table.slot_entry[at]) - 1
     table.slot_entry[at] = 0
     drop_edge(table, scratch, entry)
-    forget_entry(wide, entry)
     table.free[table.counts[FREE]] = np.uint32(entry)
     table.counts[FREE] += 1
     table.counts[ENTRIES] -= 1
+    return entry
 
 
 @kernel
@@ -265,7 +265,7 @@ def edit_keys(
         note_holding(table, worker_slot, keys[i], (old >> shift) & _3, tier)
         put_value(words, row, bucket, slot, new)
         if new == _0:
-            release(table, wide, scratch, place_of_key)
+            forget_entry(wide, remove_entry(table, scratch, place_of_key))
         end = write_value(out, at + GROUP_HEADER, words, table_id, bucket, slot, new)
         end, more = _follow(table, wide, np.int64(bucket), table_id, out, end)
         out[at] = np.uint32(end - at)
@@ -334,11 +334,11 @@ def load_keys(
     keys: U64,
     values: U64,
 ) -> Int:
-    """Insert distinct keys into an empty table; how many found a place. `workers` is left as it is."""
+    """Insert keys, but those that are there already; how many found a place. `workers` is left as it is."""
     table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     for i in range(keys.size):
-        if not insert(table, scratch, keys[i], values[i]):
+        if find_slot(table, keys[i]) < 0 and not insert(table, scratch, keys[i], values[i]):
             return i
     return keys.size
 
@@ -409,7 +409,7 @@ def clear_slice(
         note_holding(table, worker_slot, slot_key[at], tier, _0)
         put_value(words, row, bucket, slot, old & ~(_3 << shift))
         if old & ~(_3 << shift) == _0:
-            release(table, wide, scratch, at)
+            forget_entry(wide, remove_entry(table, scratch, at))
     end: Int = write_clear(out, GROUP_HEADER, table_id, worker_slot, first, count)
     records = 1
     split = min(count, wide_counts[SPLIT] - first)

@@ -218,10 +218,9 @@ class MaintenanceUnit:
                 source.backlog.clear()
                 self._desk.tables_changed(self._tables.clear_worker(source.worker.table, source.worker.slot))
                 self.counters.leases_ended += 1
-        patches = self._tables.step()
-        self._desk.tables_changed(patches)
+        self._desk.tables_changed(self._tables.step())
         self._settle(now_us)
-        return patches.groups > 0
+        return self._tables.is_busy
 
     # --- subscribers ------------------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ class MaintenanceUnit:
             self.counters.full_reports += 1
             if source.lease_until_us is not None:
                 held_keys, held_tiers = self.holdings(source.worker.id)
-                self._edit(source, *edits_between(held_keys, held_tiers, *report.holdings()))
+                self._take_in(source, *edits_between(held_keys, held_tiers, *report.holdings()))
                 source.in_step = True
                 self._settle(now_us)
         return [Acknowledgement(source.sequence)]
@@ -382,6 +381,16 @@ class MaintenanceUnit:
             source.backlog.append((keys[start:stop], tiers[start:stop]))
         source.changed = source.changed or keys.size > 0
         self._edit_slices(source)
+
+    def _take_in(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
+        """Edit many keys: while nobody is served yet and few are in the table, by building it anew."""
+        worker = source.worker
+        if self._settled or source.backlog or not self._tables.prefers_load(worker.table, keys.size):
+            self._edit(source, keys, tiers)
+            return
+        self._desk.tables_changed(self._tables.load(keys, worker.table, worker.slot, tiers))
+        self.counters.edited_keys += keys.size
+        source.changed = True
 
     def _edit_slices(self, source: WorkerSource) -> None:
         table, slot = source.worker.table, source.worker.slot

@@ -44,6 +44,11 @@ class ShardWriter(Protocol):
         ...
 
     @property
+    def is_busy(self) -> bool:
+        """A table grows, shrinks or is cleared of a worker: `step` has more to do."""
+        ...
+
+    @property
     def growths(self) -> int:
         """Tables doubled in place since the start."""
         ...
@@ -52,6 +57,16 @@ class ShardWriter(Protocol):
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
     ) -> EncodedPatches:
         """Sets one worker's tier at each key, in order; tier 0 removes. Idempotent."""
+        ...
+
+    def load(
+        self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
+    ) -> EncodedPatches:
+        """Does what `edit` does by building the table anew, in one call."""
+        ...
+
+    def prefers_load(self, table: int, keys: int) -> bool:
+        """Edits of so many keys are quicker made by `load`."""
         ...
 
     def clear_worker(self, table: int, slot: int) -> EncodedPatches:
@@ -63,7 +78,7 @@ class ShardWriter(Protocol):
         ...
 
     def step(self) -> EncodedPatches:
-        """Does a part of what growing and clearing leave to do, a few ms; no groups when nothing is left."""
+        """Does a part of what growing, shrinking and clearing leave to do, a few ms."""
         ...
 
     def held(self, table: int, slot: int) -> tuple[int, int]:

@@ -12,7 +12,8 @@ import numpy as np
 
 from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
 from kvcompass.index.shape import TableSize
-from kvcompass.index.table_writer import GROW_AT, new_table
+from kvcompass.index.table_arrays import new_table
+from kvcompass.index.table_writer import GROW_AT
 from kvcompass.kernels.state import PINNED, Table
 from tests.models.index_audit import audit
 from tests.models.index_naive import NaiveTable, split_groups
@@ -93,10 +94,9 @@ class Churn:
         self.settle()
 
     def step(self) -> bool:
-        """A part of what is left to do; whether anything was."""
-        patches = self.writer.step()
-        self.take(patches)
-        return patches.groups > 0
+        """A part of what is left to do; whether there is more."""
+        self.take(self.writer.step())
+        return self.writer.is_busy
 
     def settle(self) -> None:
         """All that is left to do."""
@@ -117,6 +117,11 @@ class Churn:
         for key in list(self.twin.values):
             self.edit_one(key, 0, 0)
         assert self.writer.entries == self.writer.pinned == 0
+
+    def empty_of(self, slot: int) -> None:
+        """Withdraws a worker key by key."""
+        for key in list(self.twin.holdings(slot)):
+            self.edit_one(key, slot, 0)
 
     def take(self, patches: Patches, table: int = 0, changing: Iterable[int] = ()) -> None:
         """Applies patches; if `each_group`, between any two of them all keys but those changing are exact."""

@@ -52,6 +52,16 @@ class DictTables:
     def growths(self) -> int:
         return 0
 
+    @property
+    def is_busy(self) -> bool:
+        return False
+
+    def prefers_load(self, table: int, keys: int) -> bool:
+        return False
+
+    def load(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
+        return self.edit(keys, table, slot, tiers)
+
     def is_clearing(self, table: int, slot: int) -> bool:
         return False
 
