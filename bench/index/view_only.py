@@ -5,6 +5,7 @@ them. So all of the view's memory is in use and every line is a full one, while 
 an hour.
 """
 
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -28,32 +29,47 @@ def measure(entries: int, written: int, results: Results) -> None:
     before = resident_bytes()
     view = IndexView(IndexShape(shards, 1, 32, one.expected_entries))
     real = min(shards, max(1, -(-written // each)))
-    held, took_s, occupied = [], 0.0, 0.0
-    for shard in range(real):
-        keys = _keys_of(shard, shards, each)
-        writer = full_writer(one)
-        began = perf_counter()
-        for at in range(0, each, 64 * BATCH):
-            part = keys[at : at + 64 * BATCH]
-            writer.edit(part, 0, 0, np.ones(part.size, np.uint8))
-        took_s += perf_counter() - began
-        data, digest = writer.snapshot(), writer.digest()
-        occupied += writer.entries / writer.slots / real
-        view.load_snapshot(shard, data, 1, digest)
-        held.append(keys[:: max(1, each // 100_000)].copy())
-    del writer, keys
-    for shard in range(real, shards):
-        view.load_snapshot(shard, data, 1, digest)
-    del data
+    held, took_s, occupancy = [], 0.0, 0.0
+    for shard in range(shards):
+        if shard < real:
+            made = _written(one, _keys_of(shard, shards, each))
+            held.append(made.sample)
+            took_s += made.took_s
+            occupancy += made.occupancy / real
+        view.load_snapshot(shard, made.snapshot, 1, made.digest)
+    del made
     taken = resident_bytes() - before
     total = each * shards
     results.figure("entries in the view", total, "view_only.entries")
     results.figure("really inserted", real * each, "view_only.inserted")
     results.figure("inserted a second", real * each / took_s, "view_only.inserted_per_s")
-    results.figure("true occupancy", occupied, "view_only.occupancy")
+    results.figure("true occupancy", occupancy, "view_only.occupancy")
     results.figure("resident, GB", taken / 1e9, "view_only.resident_gb")
     results.figure("resident bits an entry", 8 * taken / total, "view_only.bits_per_entry")
     _look_up(view, np.concatenate(held), results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A shard that was really written, without its writer."""
+
+    snapshot: bytes
+    digest: int
+    occupancy: float
+    took_s: float
+    sample: NDArray[np.uint64]
+    """About 1e5 of its keys."""
+
+
+def _written(shape: IndexShape, keys: NDArray[np.uint64]) -> _Written:
+    writer = full_writer(shape)
+    began = perf_counter()
+    for at in range(0, keys.size, 64 * BATCH):
+        part = keys[at : at + 64 * BATCH]
+        writer.edit(part, 0, 0, np.ones(part.size, np.uint8))
+    took_s = perf_counter() - began
+    sample = keys[:: max(1, keys.size // 100_000)].copy()
+    return _Written(writer.snapshot(), writer.digest(), writer.entries / writer.slots, took_s, sample)
 
 
 def _keys_of(shard: int, shards: int, count: int) -> NDArray[np.uint64]:
@@ -66,7 +82,7 @@ def _keys_of(shard: int, shards: int, count: int) -> NDArray[np.uint64]:
 
 def _look_up(view: IndexView, held: NDArray[np.uint64], results: Results) -> None:
     """Sampled keys must all be there; times are of strangers, over all shards."""
-    missing = np.count_nonzero(view.lookup(held) == 0)
+    missing = int(np.count_nonzero(view.lookup(held) == 0))
     results.figure("sampled keys that are missing", missing, "view_only.missing")
     asked = random_keys(2_000_000, 2)
     slices = [asked[at : at + 100_000] for at in range(0, asked.size, 100_000)]
