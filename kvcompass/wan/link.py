@@ -1,7 +1,6 @@
 """One direction between two regions, and how its figures are read from TOML, JSON or a command line."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -36,15 +35,16 @@ class Link:
 
 LINK_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Link))
 
-_MOST: Final = {
-    "one_way_ms": 10_000.0,
-    "jitter_ms": 1_000.0,
-    "loss": 1.0,
-    "duplicate": 1.0,
-    "reorder": 1.0,
-    "rate": 10_000.0,
+_BOUNDS: Final = {
+    "one_way_ms": (0.0, 10_000.0),
+    "jitter_ms": (0.0, 1_000.0),
+    "loss": (0.0, 1.0),
+    "duplicate": (0.0, 1.0),
+    "reorder": (0.0, 1.0),
+    "rate": (0.001, 10_000.0),
 }
-"""The largest value of each number. The delay is bounded so that queues are."""
+"""The least and the largest value of each number. The delay is bounded so that queues are; of less than a
+kbit/s the kernel's netem makes no limit at all."""
 
 
 def read_link(values: Mapping[str, object], where: str) -> Link:
@@ -76,14 +76,15 @@ def _read(name: str, value: object, where: str) -> float | bool | None:
         if not isinstance(value, bool):
             raise WanError(f"{value!r} is neither true nor false", field=where)
         return value
-    if name not in _MOST:
+    if name not in _BOUNDS:
         raise WanError(unknown_key(name, LINK_FIELDS), field=where)
     if name == "rate" and value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise WanError(f"{value!r} is not a number", field=where)
-    if not 0.0 <= value <= _MOST[name]:
-        raise WanError(f"{value:g} is not in 0..{_MOST[name]:g}", field=where)
     if name == "rate" and value == 0.0:
         raise WanError("nothing passes at 0 Mbit/s; say partition = true", field=where)
+    least, most = _BOUNDS[name]
+    if not least <= value <= most:
+        raise WanError(f"{value!r:.40} is not in {least:g}..{most:g}", field=where)
     return float(value)

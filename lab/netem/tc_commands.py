@@ -15,6 +15,8 @@ _LOCAL_CLASS: Final = "1:1"
 _FIRST_CLASS: Final = 0x10
 _PACKET_BYTES: Final = 1_500
 _FEWEST_PACKETS: Final = 100
+_LEAST_MS: Final = 0.001
+"""tc takes neither a distribution nor a reordering of no time, and less than some ns for none."""
 
 
 def class_number(index: int) -> str:
@@ -53,9 +55,11 @@ def _netem(verb: str, device: str, number: str, link: Link) -> Command:
 
 
 def _figures(link: Link) -> Iterator[str]:
-    yield from ("limit", str(_limit(link)), "delay", f"{link.one_way_ms:.6g}ms")
-    if link.jitter_ms > 0.0:  # tc refuses a distribution of nothing
-        yield from (f"{link.jitter_ms:.6g}ms", "distribution", "normal")
+    spread = link.jitter_ms > 0.0
+    travel_ms = max(link.one_way_ms, _LEAST_MS) if spread or link.reorder > 0.0 else link.one_way_ms
+    yield from ("limit", str(_limit(link)), "delay", f"{travel_ms:.6g}ms")
+    if spread:
+        yield from (f"{max(link.jitter_ms, _LEAST_MS):.6g}ms", "distribution", "normal")
     yield from ("loss", "random", _percent(link.loss))
     if link.reorder > 0.0:
         yield from ("reorder", _percent(link.reorder))

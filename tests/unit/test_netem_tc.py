@@ -2,6 +2,7 @@
 
 from ipaddress import IPv4Network
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +12,8 @@ from lab.netem.delay_line import MAX_HELD
 
 links = st.builds(
     Link,
-    one_way_ms=st.floats(0.001, 1_000.0),
-    jitter_ms=st.just(0.0) | st.floats(0.001, 100.0),
+    one_way_ms=st.floats(0.0, 1_000.0),
+    jitter_ms=st.just(0.0) | st.floats(0.0, 100.0),
     loss=st.floats(0.0, 1.0),
     reorder=st.just(0.0) | st.floats(0.0, 1.0),
     rate=st.none() | st.floats(0.1, 10_000.0),
@@ -59,9 +60,16 @@ def test_figures_are_the_links(link: Link) -> None:
         "netem",
         "limit",
     )
-    assert ("distribution" in said) == (link.jitter_ms > 0.0), "tc refuses a distribution of nothing"
+    assert ("distribution" in said) == (link.jitter_ms > 0.0)
     assert ("reorder" in said) == (link.reorder > 0.0)
-    assert after(said, "delay") == f"{link.one_way_ms:.6g}ms"
+    delay_ms = float(after(said, "delay").removesuffix("ms"))
+    assert delay_ms == pytest.approx(link.one_way_ms, rel=1e-5, abs=0.001)
+    if "distribution" in said:
+        jitter_ms = float(after(said, after(said, "delay")).removesuffix("ms"))
+        assert jitter_ms == pytest.approx(link.jitter_ms, rel=1e-5, abs=0.001)
+        assert min(delay_ms, jitter_ms) >= 0.001, "tc refuses a distribution of nothing"
+    if "reorder" in said:
+        assert delay_ms >= 0.001, "tc refuses to reorder what takes no time"
     assert after(said, "random") == f"{100 * link.loss:.6g}%"
     assert after(said, "rate") == ("10gbit" if link.rate is None else f"{link.rate:.6g}mbit")
     assert 100 <= int(after(said, "limit")) <= MAX_HELD
