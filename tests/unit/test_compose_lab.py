@@ -1,5 +1,8 @@
 """The compose lab agrees with itself: plan, networks, settings, secrets, routers and the double's rates."""
 
+import re
+import subprocess
+import sys
 import tomllib
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -156,3 +159,15 @@ def test_what_is_not_built_here_has_a_version(name: str) -> None:
 def test_each_image_is_built_once() -> None:
     built = [service["image"] for service in SERVICES.values() if "build" in service]
     assert sorted(built) == ["kvcompass", "kvcompass-netem"]
+
+
+def test_the_stage_that_compiles_the_kernels_has_all_that_the_index_imports() -> None:
+    listed = "import sys, kvcompass.index; print(*sys.modules)"
+    ended = subprocess.run((sys.executable, "-c", listed), capture_output=True, text=True, check=True)
+    names = {name.split(".")[1] for name in ended.stdout.split() if name.startswith("kvcompass.")}
+    imported = {name for name in names if (ROOT / "kvcompass" / name).is_dir()}
+    copied = set(
+        re.findall(r"^COPY kvcompass/(\w+) ", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    )
+    assert imported <= copied
+    assert "kernels" in imported
