@@ -16,7 +16,7 @@ import os
 import platform
 from pathlib import Path
 
-from bench.index import baselines, decision, document, growth, layouts, view_only
+from bench.index import baselines, bulk, decision, document, growth, layouts, view_only
 from bench.index.edits import OneTable
 from bench.index.fleet import fleet
 from bench.index.results import Results
@@ -44,6 +44,7 @@ def measure(entries: int) -> Results:
             decision.cold(one, results)
     layouts.measure(min(entries, AT_MOST), results)
     growth.measure(entries, results)
+    bulk.measure(entries, results)
     baselines.measure(entries, results)
     return results
 
