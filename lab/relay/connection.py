@@ -25,8 +25,9 @@ class Socket(asyncio.Protocol):
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._writable = True
-        self._ended_read = False
         self._ended_write = False
+        self.ended_read = False
+        """The peer sends no more."""
         self.transport: asyncio.Transport | None = None
         self.lane: Lane | None = None
         self.inbound: Lane | None = None
@@ -62,10 +63,11 @@ class Socket(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """asyncio: the peer half-closed; the other direction stays open."""
-        self._ended_read = True
+        self.ended_read = True
         if self.lane is not None:
             self.lane.push(End.HALF_CLOSE)
         self._close_if_ended()
+        self._connection.ended(self)
         return True
 
     def pause_writing(self) -> None:
@@ -80,7 +82,7 @@ class Socket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the socket is gone; the other one is told after the travel time."""
-        ended = self._ended_read and self._ended_write
+        ended = self.ended_read and self._ended_write
         if not ended and self.lane is not None:
             self.lane.push(End.ABORT)
         self.transport = None
@@ -97,7 +99,7 @@ class Socket(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _close_if_ended(self) -> None:
-        if self._ended_read and self._ended_write and self.transport is not None:
+        if self.ended_read and self._ended_write and self.transport is not None:
             self.transport.close()
 
 
@@ -106,7 +108,8 @@ class Connection:
 
     A real client would wait for the handshake before it counts as connected; here it is connected at once
     and its first bytes leave one round trip later, which is the same to whoever waits for an answer.
-    A far side that refuses shows as a reset, not as a refusal.
+    A far side that refuses shows as a reset, not as a refusal. A client that hangs up while a partition keeps
+    the far socket from opening is gone: it would still be waiting for its handshake.
     """
 
     def __init__(
@@ -138,12 +141,17 @@ class Connection:
         elif self.near.lane is not None:
             self.near.lane.connect(self.far)
 
+    def ended(self, which: Socket) -> None:
+        """A peer sends no more."""
+        if which is self.near and self.far.transport is None and self._partitioned():
+            self.close()
+
     def lost(self, which: Socket) -> None:
-        """A socket is gone. Both gone: the connection is over."""
+        """A socket is gone. The other one gone, or never there: the connection is over."""
         if which.inbound is not None:
             which.inbound.close()
         other = self.far if which is self.near else self.near
-        if other.transport is None and (which is self.far or self._dial is None or self._dial.done()):
+        if other.transport is None:
             self.close()
 
     def close(self) -> None:
@@ -159,16 +167,19 @@ class Connection:
 
     async def _connect(self, arrival_s: float) -> None:
         await asyncio.sleep(arrival_s)
-        while self._out.partitioned or self._back.partitioned:
+        while self._partitioned():
+            if self.near.ended_read:
+                self.close()
+                return
             await self._out.healing()
             await self._back.healing()
             await asyncio.sleep(self._out.travel_s())
-        if self.near.transport is None:
-            self.close()
-            return
         try:
             async with asyncio.timeout(5.0):
                 await asyncio.get_running_loop().create_connection(lambda: self.far, self._host, self._port)
         except (OSError, TimeoutError):
             if self.far.lane is not None:
                 self.far.lane.push(End.ABORT)
+
+    def _partitioned(self) -> bool:
+        return self._out.partitioned or self._back.partitioned

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from kvcompass.errors import KVCompassError
 from kvcompass.wan import Pair, changed_link
-from lab.relay.connection import Connection
+from lab.relay.connection import Connection, reset
 from lab.relay.settings import LinkSettings, WireSettings
 from lab.relay.wire import Wire, check_carried
 from services.runtime.addresses import split_address
@@ -115,4 +115,4 @@ class _Refuse(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if isinstance(transport, asyncio.Transport):
-            transport.abort()
+            reset(transport)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kvcompass.wan import Link, WanError
+from lab.relay.connection import reset
 from lab.relay.control import ControlApp, Message
 from lab.relay.lane import LANE_BYTES
 from lab.relay.network import Network, UnknownWireError
@@ -57,15 +58,16 @@ async def test_a_round_trip_takes_both_ways_and_the_first_one_the_handshake_too(
     async with relayed(echo) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         took: list[float] = []
-        for _ in range(4):
+        # A busy machine is late, but not always; bytes never arrive early.
+        while len(took) < 2 or (took[-1] >= 118.0 and len(took) < 50):
             started = time.monotonic()
             writer.write(b"ping")
             assert await reader.readexactly(4) == b"ping"
             took.append(1e3 * (time.monotonic() - started))
         writer.close()
-    # Loose above, for a busy machine; never below: bytes cannot arrive early.
-    assert 118.0 <= took[0] < 600.0
-    assert all(58.0 <= each < 400.0 for each in took[1:])
+    assert took[0] >= 118.0
+    assert all(each >= 58.0 for each in took)
+    assert took[-1] < 118.0, "every round trip takes as long as the first one"
 
 
 async def test_order_is_kept_under_jitter() -> None:
@@ -126,6 +128,30 @@ async def test_no_connection_is_opened_through_a_partition() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("aborts", [False, True])
+async def test_who_hangs_up_in_a_partition_is_forgotten_before_it_heals(aborts: bool) -> None:
+    async with relayed(echo, out_ms=1.0, back_ms=1.0) as (network, port):
+        network.cut("us", "eu")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: network.state()["connections"] == 1)
+        if aborts:
+            reset(writer.transport)
+        else:
+            writer.close()
+        await until(lambda: network.state()["connections"] == 0)
+        network.heal("us", "eu")
+
+
+async def test_connections_beyond_the_bound_are_reset_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.relay.network.MAX_CONNECTIONS", 0)
+    async with relayed(echo) as (network, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises(ConnectionResetError):
+            await asyncio.wait_for(reader.read(1), 5.0)
+        writer.close()
+        assert network.state()["refused_connections"] == 1
+
+
 async def test_a_slow_reader_pauses_the_sender() -> None:
     release = asyncio.Event()
     received = 0
@@ -182,13 +208,11 @@ async def test_a_rate_makes_bytes_wait_for_one_another() -> None:
 
 
 async def test_a_changed_wire_holds_for_the_next_bytes() -> None:
-    async with relayed(echo, out_ms=400.0, back_ms=5.0) as (network, port):
+    async with relayed(echo, out_ms=10_000.0, back_ms=5.0) as (network, port):
         network.change("us", "eu", {"one_way_ms": 5.0})
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        started = time.monotonic()
         writer.write(b"ping")
         assert await asyncio.wait_for(reader.readexactly(4), 5.0) == b"ping"
-        assert time.monotonic() - started < 0.4
         network.change("us", "eu", {"partition": True})
         assert "'partition': True" in str(network.state()["wires"])
         network.change("us", "eu", {"partition": False})
