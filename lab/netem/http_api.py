@@ -1,14 +1,16 @@
 """A router's two HTTP listeners: what everybody may read, and commands from inside the container only."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, Final
+from typing import Final
 
 from kvcompass.errors import KVCompassError
 from lab.netem.log import say
 from lab.netem.metrics import CONTENT_TYPE, exposition
+from lab.netem.orders import order
 from lab.netem.router import Router
 from lab.netem.settings import CONTROL_PORT, METRICS_PORT
 
@@ -56,32 +58,22 @@ class _ControlHandler(_Handler):
     def do_GET(self) -> None:
         """Answers /show."""
         if self.path == "/show":
-            self._obey(lambda: None)
+            self._obey(lambda _: None)
         else:
             self.answer_json(404, {"error": "try GET /show, POST /cut, /heal, /set or /profile"})
 
     def do_POST(self) -> None:
         """Takes a command; its arguments are a JSON object."""
-        length = int(self.headers.get("Content-Length", "0"))
-        if not 0 <= length <= _MOST_BYTES:
-            self.answer_json(413, {"error": f"more than {_MOST_BYTES} bytes"})
+        length = self.headers.get("Content-Length", "")
+        if not re.fullmatch("[0-9]{1,6}", length) or int(length) > _MOST_BYTES:
+            self.answer_json(413, {"error": f"Content-Length: give the body's bytes, {_MOST_BYTES} at most"})
             return
-        try:
-            given: dict[str, Any] = json.loads(self.rfile.read(length))
-            router, path = self.router, self.path
-            command = {
-                "/cut": lambda: router.cut(given["region"], one_way=given["one_way"]),
-                "/heal": lambda: router.heal(given["region"], one_way=given["one_way"]),
-                "/set": lambda: router.change(given["region"], given["values"]),
-                "/profile": lambda: router.use_profile(given["name"]),
-            }[path]
-            self._obey(command)
-        except (ValueError, KeyError, TypeError) as error:
-            self.answer_json(400, {"error": f"not a command: {error!r}"})
+        body = self.rfile.read(int(length))
+        self._obey(lambda router: order(self.path, body)(router))
 
-    def _obey(self, command: Callable[[], None]) -> None:
+    def _obey(self, command: Callable[[Router], None]) -> None:
         try:
-            command()
+            command(self.router)
             report = self.router.report().as_json()
         except KVCompassError as error:
             self.answer_json(400, {"error": str(error)})

@@ -70,10 +70,9 @@ class Netfilter:
     def install(self, wanted: list[Rule]) -> None:
         """Replaces the chain's rules and hooks it in where it is not. Raises: RouterError."""
         tool = self._tool()
-        self._dropped = self._count()
-        self._cuts = []
+        dropped = self._count()
         call(f"{tool}-restore", "--noflush", "-w", stdin=restore_input([body for _, body in wanted]))
-        self._cuts = [pair for pair, _ in wanted]
+        self._dropped, self._cuts = dropped, [pair for pair, _ in wanted]
         for hook in _HOOKS:
             if not succeeds(tool, "-w", "-t", "mangle", "-C", hook, "-j", CHAIN):
                 call(tool, "-w", "-t", "mangle", "-I", hook, "-j", CHAIN)

@@ -179,14 +179,19 @@ def _open(queues: Iterable[int]) -> socket.socket:
 
 
 def _acknowledged(opened: socket.socket, request: bytes, queue: int) -> None:
-    opened.send(request)
-    for kind, body in wire.messages(opened.recv(4_096)):
-        code = wire.error_code(body) if kind == wire.ERROR else 0
-        if code:
-            raise RouterError(
-                f"cannot take netfilter queue {queue}: {os.strerror(code)}; the router needs NET_ADMIN",
-                field="shaper",
-            )
+    try:
+        opened.send(request)
+        answers = (body for kind, body in wire.messages(opened.recv(4_096)) if kind == wire.ERROR)
+        code = wire.error_code(next(answers))
+    except (OSError, StopIteration) as error:
+        raise RouterError(
+            f"the kernel does not answer for netfilter queue {queue}", field="shaper"
+        ) from error
+    if code:
+        raise RouterError(
+            f"cannot take netfilter queue {queue}: {os.strerror(code)}; the router needs NET_ADMIN",
+            field="shaper",
+        )
 
 
 def _kernel_drops() -> dict[int, int]:

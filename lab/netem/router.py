@@ -1,5 +1,6 @@
 """One router: its addresses, its shaper, its cuts and its echo, and how they change while it runs."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 
@@ -34,8 +35,12 @@ class Router:
         self._echo = Echo(settings.own.gateway, peers)
 
     def start(self) -> None:
-        """Shapes, then routes; what an earlier life left is replaced. Raises: RouterError, OSError."""
-        self._netfilter.remove()
+        """Shapes, then routes; what an earlier life left is replaced, and until then nothing passes.
+
+        Raises: RouterError, OSError.
+        """
+        unshaped = dict.fromkeys(self._state.links)
+        self._netfilter.install(list(rules(self._state.closed(), self._settings.regions, unshaped)))
         TcShaper(self._addressing.wan_device, {}).stop()
         self._shaper.start(self._state.links)
         self._netfilter.install(self._rules(self._state))
@@ -52,10 +57,11 @@ class Router:
 
     def stop(self) -> None:
         """Takes back what `start` did, also where that came to nothing."""
-        self._echo.stop()
-        self._addressing.remove()
-        self._netfilter.remove()
-        self._shaper.stop()
+        with contextlib.ExitStack() as undone:  # from the last line to the first, whatever fails
+            undone.callback(self._shaper.stop)
+            undone.callback(self._netfilter.remove)
+            undone.callback(self._addressing.remove)
+            undone.callback(self._echo.stop)
 
     def cut(self, region: str, *, one_way: bool) -> None:
         """Starts a partition. Raises: WanError, RouterError; so for all changes."""
@@ -107,13 +113,10 @@ class Router:
         return Report(state.region, self._shaper.name, state.profile.name, state.profile.source, directions)
 
     def _move(self, state: WanState) -> None:
-        """Makes the kernel do what `state` says. The lock is held."""
+        """Makes the kernel do what `state` says, whatever a change that failed has left. The lock is held."""
         before = self._state
-        if state.links != before.links:
-            self._shaper.change(state.links)
-        wanted = self._rules(state)
-        if wanted != self._rules(before):
-            self._netfilter.install(wanted)
+        self._shaper.change(state.links)
+        self._netfilter.install(self._rules(state))
         self._state = state
         for region, link in state.links.items():
             if link != before.links[region]:

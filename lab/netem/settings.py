@@ -9,6 +9,7 @@ gateway = "10.214.1.2"            # the address that its containers route by; th
 router = "10.214.100.11"          # the router's address on the network between the regions
 """
 
+import itertools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def load_settings(path: Path, region: str) -> RouterSettings:
     if shaper not in ("auto", *SHAPERS):
         raise _fault("shaper", f"{shaper!r} is none of auto, {', '.join(SHAPERS)}")
     seed = raw.get("random_seed", 0)
-    if not isinstance(seed, int):
+    if not isinstance(seed, int) or isinstance(seed, bool):
         raise _fault("random_seed", f"{seed!r} is not an integer")
     name = raw.get("profile")
     if not isinstance(name, str):
@@ -107,7 +108,13 @@ def check_regions(profile: WanProfile, regions: Mapping[str, RegionNetwork]) -> 
 def _regions(raw: object) -> dict[str, RegionNetwork]:
     if not isinstance(raw, dict) or len(raw) < 2:
         raise _fault("regions", "give at least two sections [regions.NAME]")
-    return {name: _region(entry, f"regions.{name}") for name, entry in raw.items()}
+    regions = {name: _region(entry, f"regions.{name}") for name, entry in raw.items()}
+    for (one, here), (other, there) in itertools.combinations(regions.items(), 2):
+        if here.subnet.overlaps(there.subnet):
+            raise _fault(f"regions.{other}.subnet", f"{there.subnet} overlaps {here.subnet} of {one}")
+        if here.router == there.router:
+            raise _fault(f"regions.{other}.router", f"{there.router} is the router of {one} already")
+    return regions
 
 
 def _region(entry: object, where: str) -> RegionNetwork:

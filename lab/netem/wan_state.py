@@ -47,6 +47,11 @@ class WanState:
         """The links of another profile with the same regions. What is cut by hand stays cut."""
         return dataclasses.replace(self, profile=profile, links=profile.leaving(self.region))
 
+    def closed(self) -> "WanState":
+        """Nothing passes, to and from all regions."""
+        pairs = (self._pairs(region, one_way=False) for region in self.links)
+        return dataclasses.replace(self, cuts=frozenset().union(*pairs))
+
     def partitioned(self) -> dict[Pair, bool]:
         """Whether nothing passes, of both directions between the own and every other region."""
         there = {(self.region, other): link.partition for other, link in self.links.items()}

@@ -19,6 +19,7 @@ from lab.netem.commands import read_values, table
 from lab.netem.idle_path import SYSCTLS
 from lab.netem.metrics import exposition
 from lab.netem.netfilter import CHAIN, packet_counts, restore_input, rules
+from lab.netem.orders import order
 from lab.netem.report import Direction, Report
 from lab.netem.round_trips import RoundTrips
 from lab.netem.settings import load_settings
@@ -57,6 +58,67 @@ def test_another_profile_heals_nothing() -> None:
     state = begin().cut(ASIA, one_way=False).use(load_profile("cloudping-three"))
     assert cut_pairs(state) == {(US, ASIA), (ASIA, US)}
     assert state.links[EU] == Link(46.4)
+
+
+def test_a_router_that_starts_lets_nothing_pass_before_it_shapes() -> None:
+    state = begin().closed()
+    found = rules(state, load_settings(SETTINGS, US).regions, {EU: None, ASIA: None})
+    assert {pair for pair, _ in found} == {(US, EU), (EU, US), (US, ASIA), (ASIA, US)}
+    assert state.links == begin().links
+
+
+class Obedient:
+    """A router that only writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def cut(self, region: str, *, one_way: bool) -> None:
+        self.told.append(("cut", region, one_way))
+
+    def heal(self, region: str, *, one_way: bool) -> None:
+        self.told.append(("heal", region, one_way))
+
+    def change(self, region: str, values: dict[str, object]) -> None:
+        self.told.append(("change", region, values))
+
+    def use_profile(self, name: str) -> None:
+        self.told.append(("profile", name))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "told"),
+    [
+        ("/cut", b'{"region": "eu", "one_way": true}', ("cut", "eu", True)),
+        ("/heal", b'{"region": "eu", "one_way": false}', ("heal", "eu", False)),
+        ("/set", b'{"region": "eu", "values": {"loss": 0.1}}', ("change", "eu", {"loss": 0.1})),
+        ("/profile", b'{"name": "mine.toml"}', ("profile", "mine.toml")),
+    ],
+)
+def test_an_order_is_obeyed(path: str, body: bytes, told: tuple[object, ...]) -> None:
+    router = Obedient()
+    order(path, body)(router)
+    assert router.told == [told]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/halt", b"{}", "no command /halt; there are /cut, /heal, /set, /profile"),
+        ("/cut", b"", "/cut: the arguments are not JSON"),
+        ("/cut", 60_000 * b"[", "/cut: the arguments are not JSON"),
+        ("/cut", b'"eu"', "/cut takes region"),
+        ("/cut", b'{"region": "eu"}', "one_way"),
+        ("/cut", b'{"region": "eu", "one_way": 1}', "one_way"),
+        ("/heal", b'{"region": ["eu"], "one_way": true}', "region"),
+        ("/set", b'{"region": "eu", "values": 5}', "values"),
+        ("/set", b'{"region": "eu", "values": {}, "both_ways": true}', "nothing else"),
+        ("/profile", b'{"name": 7}', "name"),
+    ],
+)
+def test_what_is_no_order_is_refused_with_what_it_should_be(path: str, body: bytes, says: str) -> None:
+    with pytest.raises(KVCompassError, match=says):
+        order(path, body)
 
 
 def test_an_unknown_region_is_refused_by_every_change() -> None:
@@ -146,6 +208,9 @@ def test_the_shipped_settings_are_the_labs_addresses() -> None:
             "regions.us.gateway: .* is not in 10.214.1.0/24",
         ),
         ("10.214.1.0/24", "10.214.1.9/24", "regions.us: .*has host bits set"),
+        ("10.214.1.0/24", "10.214.0.0/16", "regions.eu.subnet: 10.214.2.0/24 overlaps 10.214.0.0/16 of us"),
+        ("10.214.100.12", "10.214.100.11", "regions.eu.router: 10.214.100.11 is the router of us already"),
+        ("random_seed = 1", "random_seed = true", "random_seed: True is not an integer"),
         ("[regions.eu]", "[regions.mars]", "the regions us, eu, asia, the settings us, mars, asia"),
         ("[regions.us]", "[regions.", "not|cannot"),
     ],
