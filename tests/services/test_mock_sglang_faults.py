@@ -8,7 +8,7 @@ import pytest
 
 from services.mock_sglang.events.publisher import Delivery
 from services.mock_sglang.faults import Faults, FaultSwitches, LostEvents
-from tests.services.mock_engine_rig import Rig, running
+from tests.services.mock_engine_rig import PATIENCE_S, Rig, running
 
 IDS = list(range(100, 200))
 OTHERS = [[1_000 * n + i for i in range(100)] for n in range(1, 8)]
@@ -115,6 +115,23 @@ async def test_a_hang_stops_an_answer_that_has_begun() -> None:
             await rig.faults()
             text = "".join([part async for part in parts])
         assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_hang_holds_the_events_of_a_client_that_leaves_meanwhile() -> None:
+    async with running(fault_switches=True, page_size=1, time_scale=0.1) as rig, rig.listening() as engine:
+        asked = asyncio.create_task(rig.generate(IDS, 20_000))
+        rank = rig.server.ranks.all[0]
+        async with asyncio.timeout(PATIENCE_S):
+            while rank.load().model.generated_tokens < 2:
+                await asyncio.sleep(0.005)
+            await rig.faults(hang=True)
+            asked.cancel()
+            while rank.load().requests:
+                await asyncio.sleep(0.005)
+        assert await engine.settle()
+        assert len(engine.events()) == len(IDS)
+        await rig.faults()
+        await engine.hear(lambda events: len(events) > len(IDS))
 
 
 async def test_slow_takes_so_many_times_as_long_in_model_time() -> None:

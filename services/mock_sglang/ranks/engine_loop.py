@@ -107,13 +107,14 @@ class EngineLoop:
         self._settle()
 
     def stand_still(self, still: bool) -> None:
-        """Stop model time, or let it go on from where it stopped."""
+        """Stop model time, or let it go on from where it stopped. While it stands nothing is published."""
         if still and self._stopped_at is None:
             self._stopped_at = self._loop.time()
+            self._rearm()
         elif not still and self._stopped_at is not None:
             self._origin += self._loop.time() - self._stopped_at
             self._stopped_at = None
-        self._rearm()
+            self._settle()
 
     def set_slowdown(self, factor: float) -> None:
         """What starts from now on takes so many times as long."""
@@ -153,7 +154,7 @@ class EngineLoop:
                 del self._flights[step.request_id]
             if step.finished or step.generated == 1 or step.generated % self._interval == 0:
                 flight.wake()
-        if batches := self._engine.take_batches():
+        if self._stopped_at is None and (batches := self._engine.take_batches()):
             # After the readers just woken: encoding 1,000 events takes milliseconds of a first token's time.
             self._loop.call_soon(self._publish, batches)
         if self._engine.next_deadline_us() != self._armed_for:
