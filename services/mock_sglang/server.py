@@ -30,7 +30,7 @@ class MockServer:
             raise SettingsError(message, field="load_publish_endpoint")
         self._faults = FaultSwitches(exit_now)
         self.ranks = Ranks(settings, self._faults)
-        self._role = role_of(settings)
+        self._role = role_of(settings, self._faults)
         generating = Generating(settings, encoder, self.ranks, self._role, self._faults)
         self._app = MockApp(settings, self.ranks, generating, self._faults)
         self._http = HttpServer(self._app, settings.address)

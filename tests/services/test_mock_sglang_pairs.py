@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from services.mock_sglang.faults import FaultSwitches
 from services.mock_sglang.ranks.transfer import (
     Rooms,
     Transfer,
@@ -15,7 +16,7 @@ from services.mock_sglang.ranks.transfer import (
     TransferServer,
     ask_for_transfer,
 )
-from tests.services.mock_engine_rig import Rig, running
+from tests.services.mock_engine_rig import PATIENCE_S, Rig, running
 
 IDS = list(range(100, 200))
 ROOM = 2**62 + 12_345
@@ -84,6 +85,40 @@ async def test_decode_fails_at_once_when_prefill_ends_without_result() -> None:
     assert (first.status_code, second.status_code) == (400, 500)
 
 
+async def test_decode_fails_at_once_when_prefill_answers_500() -> None:
+    async with pair(fault_switches=True) as (prefill, decode, at):
+        await prefill.faults(status_500=1.0)
+        first, second = await both(prefill, decode, IDS, 3, bootstrap_room=ROOM, **at)
+    assert (first.status_code, second.status_code) == (500, 500)
+    assert "nothing to hand over" in second.json()["message"]
+
+
+async def test_a_client_that_leaves_ends_the_wait_for_prefill() -> None:
+    async with pair() as (_, decode, at):
+        asked = asyncio.create_task(decode.generate(IDS, 3, bootstrap_room=ROOM, **at))
+        async with asyncio.timeout(PATIENCE_S):
+            while not waiting_for_prefill():
+                await asyncio.sleep(0.005)
+            asked.cancel()
+            while waiting_for_prefill():
+                await asyncio.sleep(0.005)
+
+
+def waiting_for_prefill() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name() == "part of a request"]
+
+
+async def test_a_prefill_engine_that_hangs_hands_nothing_over() -> None:
+    async with pair(fault_switches=True) as (prefill, decode, at):
+        await prefill.generate(IDS, 3, bootstrap_room=ROOM, **at)
+        await prefill.faults(hang=True)
+        asked = asyncio.create_task(decode.generate(IDS, 3, bootstrap_room=ROOM, **at))
+        done, _ = await asyncio.wait([asked], timeout=0.2)
+        assert not done
+        await prefill.faults()
+        assert (await asked).status_code == 200
+
+
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 async def test_a_half_needs_a_room(role: str) -> None:
     async with running(role=role, bootstrap_port=0) as rig:
@@ -142,7 +177,7 @@ async def test_rooms_are_bounded_and_the_oldest_goes() -> None:
 
 async def test_nonsense_is_not_answered_and_harms_nobody() -> None:
     rooms = Rooms()
-    server = TransferServer(rooms, timeout_s=5.0)
+    server = TransferServer(rooms, 5.0, FaultSwitches(lambda _: None).until_answering)
     await server.start("127.0.0.1", 0)
     try:
         for line in (b"what\n", b'{"room": "x"}\n', b"x" * 5_000, b""):

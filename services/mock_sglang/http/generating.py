@@ -5,7 +5,15 @@ import asyncio
 from kvcompass.engine_model import EngineRequest, Rejection
 from services.mock_sglang.faults import FaultSwitches
 from services.mock_sglang.http.answers import AnswerBook
-from services.mock_sglang.http.asgi import Message, Receive, Send, read_body, send_json, until_disconnect
+from services.mock_sglang.http.asgi import (
+    ClientGoneError,
+    Message,
+    Receive,
+    Send,
+    read_body,
+    send_json,
+    until_disconnect,
+)
 from services.mock_sglang.http.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
 from services.mock_sglang.http.requests import (
     CHAT,
@@ -89,14 +97,26 @@ class Generating:
         self, generation: Generation, form_class: FormClass, receive: Receive, send: Send
     ) -> None:
         if self._faults.fails():
+            self._role.ended(generation, None)
             raise failed("Internal server error.")
         rank = self._ranks.choose(generation)
         watch = asyncio.create_task(until_disconnect(receive))
         try:
-            part = await self._role.part(generation)
+            part = await self._part(generation, watch)
             await self._run(generation, part, rank, form_class, watch, send)
         finally:
             watch.cancel()
+
+    async def _part(self, generation: Generation, watch: asyncio.Task[None]) -> Part:
+        """What to compute, once that can begin. Errors: EngineError; ClientGoneError before it could."""
+        asked = asyncio.create_task(self._role.part(generation), name="part of a request")
+        try:
+            await asyncio.wait((asked, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise ClientGoneError
+            return asked.result()
+        finally:
+            asked.cancel()
 
     async def _run(
         self,
@@ -121,7 +141,11 @@ class Generating:
         if isinstance(flight, Rejection):
             self._role.ended(generation, None)
             raise _refused(flight)
-        watch.add_done_callback(lambda _: rank.engine.abort(generation.id))
+
+        def leave(_: asyncio.Task[None]) -> None:
+            rank.engine.abort(generation.id)
+
+        watch.add_done_callback(leave)
         form = form_class(generation, answer, self._answers.end_token)
         try:
             if generation.stream:
@@ -133,6 +157,7 @@ class Generating:
                 raise flight.aborted
             await send_json(send, 200, form.whole(self._reuse(flight, part, rank)))
         finally:
+            watch.remove_done_callback(leave)
             rank.engine.abort(generation.id)
             self._role.ended(generation, flight)
 

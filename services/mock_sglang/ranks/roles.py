@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.mock_sglang.faults import FaultSwitches
 from services.mock_sglang.http.errors import bad_request, failed
 from services.mock_sglang.http.requests import Bootstrap, Generation
 from services.mock_sglang.ranks.engine_loop import Flight
@@ -40,7 +41,7 @@ class Role(Protocol):
         """What to compute of a request, once that can begin. Errors: EngineError."""
 
     def ended(self, generation: Generation, flight: Flight | None) -> None:
-        """A request whose part was asked for is over; None: the engine did not take it."""
+        """A request is over; None: the engine did not take it."""
 
 
 class WholeRole:
@@ -63,10 +64,10 @@ class WholeRole:
 class PrefillRole:
     """Computes prompts, answers nothing, and tells the decode engine when a room's prompt is there."""
 
-    def __init__(self, settings: MockSettings) -> None:
+    def __init__(self, settings: MockSettings, faults: FaultSwitches) -> None:
         self._settings = settings
         self._rooms = Rooms()
-        self._server = TransferServer(self._rooms, settings.transfer_timeout_s)
+        self._server = TransferServer(self._rooms, settings.transfer_timeout_s, faults.until_answering)
 
     @property
     def port(self) -> int:
@@ -89,11 +90,13 @@ class PrefillRole:
 
     def ended(self, generation: Generation, flight: Flight | None) -> None:
         """See Role."""
+        if generation.bootstrap is None:
+            return
         if flight is not None and flight.finished:
             transfer = Transfer(flight.cached_tokens, flight.host_tokens)
         else:
             transfer = Transfer(failed=True)
-        self._rooms.settle(_room(generation).room, transfer)
+        self._rooms.settle(generation.bootstrap.room, transfer)
 
 
 class DecodeRole:
@@ -126,13 +129,13 @@ class DecodeRole:
         """See Role."""
 
 
-def role_of(settings: MockSettings) -> Role:
+def role_of(settings: MockSettings, faults: FaultSwitches) -> Role:
     """The role that the settings name."""
     match settings.role:
         case "both":
             return WholeRole()
         case "prefill":
-            return PrefillRole(settings)
+            return PrefillRole(settings, faults)
         case "decode":
             return DecodeRole(settings)
 

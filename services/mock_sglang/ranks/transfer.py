@@ -4,6 +4,7 @@ Stands for the engines' bootstrap server and their transfer of KV: one JSON line
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -79,11 +80,15 @@ class Rooms:
 
 
 class TransferServer:
-    """The prefill half: answers decode engines from `rooms`."""
+    """The prefill half: answers decode engines from `rooms`, at most ROOMS of them at once."""
 
-    def __init__(self, rooms: Rooms, timeout_s: float) -> None:
+    def __init__(
+        self, rooms: Rooms, timeout_s: float, until_answering: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`until_answering` is awaited before an answer, and counts in `timeout_s`."""
         self._rooms = rooms
         self._timeout_s = timeout_s
+        self._until_answering = until_answering
         self._server: asyncio.Server | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -107,6 +112,9 @@ class TransferServer:
         await asyncio.gather(*self._answering, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._answering) >= ROOMS:
+            writer.close()
+            return
         task = asyncio.create_task(self._answer(reader, writer), name="kv transfer")
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
@@ -118,6 +126,7 @@ class TransferServer:
                 async with asyncio.timeout(self._timeout_s):
                     question = _QUESTION.decode(await reader.readline())
                     transfer = await self._rooms.transfer(question.room)
+                    await self._until_answering()
                     writer.write(_ENCODER.encode(transfer) + b"\n")
                     await writer.drain()
         finally:
