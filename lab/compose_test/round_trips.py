@@ -5,13 +5,11 @@ import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from kvcompass.plan.model import Plan
 from lab.compose_test.engine import Compose
+from lab.netem.tolerance import allowed_error_ms
 
-TOLERANCE_MS: Final = 3.0
-TOLERANCE_PART: Final = 0.05
 _CONNECTS = 15
 
 _PROBE = """
@@ -40,8 +38,8 @@ class RoundTrip:
 
     @property
     def within_tolerance(self) -> bool:
-        """5 % or 3 ms, whichever is more."""
-        return abs(self.error_ms) <= max(TOLERANCE_MS, TOLERANCE_PART * self.planned_ms)
+        """As `lab.netem.tolerance` has it."""
+        return abs(self.error_ms) <= allowed_error_ms(self.planned_ms)
 
 
 def measure_round_trips(compose: Compose, plan: Plan) -> Mapping[str, RoundTrip]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from lab.netem import idle_path
 from lab.netem.netfilter import CHAIN
 from lab.netem.shell import call
+from lab.netem.tolerance import allowed_error_ms
 from lab.netem.trial.flow import Flow, run_flow
 from lab.netem.trial.namespaces import REGIONS, Namespaces
 from lab.netem.trial.outcome import Outcome, exactly, near
@@ -55,11 +56,11 @@ def delay(trial: Trial) -> Iterator[Outcome]:
         for ends in ((origin, destination), (destination, origin)):
             wanted[ends] = _link(trial, *ends)["one_way_ms"]
             name = f"delay {ends[0]} > {ends[1]}"
-            yield near(name, measured[ends], wanted[ends], max(1.5, 0.05 * wanted[ends]), "ms")
+            yield near(name, measured[ends], wanted[ends], allowed_error_ms(2.0 * wanted[ends]) / 2.0, "ms")
         both = sum(wanted.values())
         there_and_back = measured[origin, destination] + measured[destination, origin]
         name = f"round trip {origin} - {destination}"
-        yield near(name, there_and_back, both, max(3.0, 0.05 * both), "ms")
+        yield near(name, there_and_back, both, allowed_error_ms(both), "ms")
 
 
 def echoes(trial: Trial) -> Iterator[Outcome]:
