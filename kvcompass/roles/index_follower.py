@@ -7,7 +7,7 @@ a served shard empty; a shard that hears nothing goes on being read, as STALE.
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 from kvcompass.errors import ProtocolError
 from kvcompass.roles.messages import (
@@ -20,6 +20,9 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+
+STALE_AFTER_US: Final = 3_000_000
+"""Several watermark periods."""
 
 
 class FollowerState(StrEnum):
@@ -132,10 +135,10 @@ class IndexFollower:
         view: ShardView,
         handshake: Handshake,
         *,
-        stale_after_us: int = 3_000_000,
+        stale_after_us: int = STALE_AFTER_US,
         snapshot_bytes: int = 1 << 30,
     ) -> None:
-        """`stale_after_us`: several watermark periods. `snapshot_bytes`: the largest snapshot accepted."""
+        """`snapshot_bytes`: the largest snapshot accepted."""
         self.shard = shard
         self.counters = FollowerCounters()
         self.stale_after_us = stale_after_us

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState
 from kvcompass.roles.worker_agent import AgentState
 from lab.dashboards.catalogue import Job
 from lab.dashboards.panels import Colour
@@ -31,10 +31,19 @@ FAILURES: Final = tuple(
 """Outcomes that a client may complain about."""
 
 ERROR_SHARE_WATCH: Final = 0.01
+"""What a promise of 99 % allows: more uses it up."""
 ERROR_SHARE_ACT: Final = 0.05
+"""A week of the promise's failures is used up in a day and a half."""
 
-VIEW_STALE_S: Final = 3.0
-"""An edge calls a silent view STALE after this (`IndexFollower`)."""
+TTFT_WATCH_S: Final = 3
+TTFT_ACT_S: Final = 10
+"""After so long a person does something else."""
+QUEUE_WATCH_MS: Final = 1_000 * TTFT_WATCH_S
+QUEUE_ACT_MS: Final = 1_000 * TTFT_ACT_S
+"""A queue alone makes the TTFT too long."""
+
+VIEW_STALE_S: Final = STALE_AFTER_US / 1e6
+"""An edge calls a silent view STALE after this."""
 
 SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
 

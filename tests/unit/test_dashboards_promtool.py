@@ -117,7 +117,7 @@ def test_states_become_their_place_in_the_list(tmp_path) -> None:
     evaluate(tmp_path, series, promql_expr_test=[values(coded, *wanted)])
 
 
-def test_the_planned_round_trip_is_both_ways_and_its_error_a_distance(tmp_path) -> None:
+def test_the_planned_round_trip_is_both_ways_and_its_error_a_share_of_5_percent(tmp_path) -> None:
     wan = 'kvcompass_wan_%s{region="%s", origin="%s", destination="%s"}'
     series = {
         wan % ("one_way_ms", "us", "us", "eu"): "150x60",
@@ -131,7 +131,11 @@ def test_the_planned_round_trip_is_both_ways_and_its_error_a_distance(tmp_path) 
     evaluate(
         tmp_path,
         series,
-        promql_expr_test=[values(planned, (there, 320), (back, 320)), values(error, (there, 5), (back, 4))],
+        promql_expr_test=[
+            values(planned, (there, 320), (back, 320)),
+            values(error, (there, 5 / 16), (back, 4 / 16)),
+            values(planned.replace('region=~".*"', 'region="us"'), (there, 320)),
+        ],
     )
 
 

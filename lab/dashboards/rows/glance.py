@@ -37,7 +37,7 @@ def glance(metrics: Expressions) -> Row:
                 "queues: too little capacity. High without: row TTFT tells regions apart.",
                 Unit.SECONDS,
                 metrics.quantile(0.95, "kvcompass_edge_ttft_seconds"),
-                steps(watch=3, act=10),
+                steps(watch=signals.TTFT_WATCH_S, act=signals.TTFT_ACT_S),
                 nothing=_NO_TRAFFIC,
             ),
             _number(

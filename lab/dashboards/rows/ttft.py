@@ -1,5 +1,6 @@
 """How long a client waits for the first byte, and what of that is the edge's own."""
 
+from lab.dashboards import signals
 from lab.dashboards.panels import Panel, Query, Row, Unit, steps
 from lab.dashboards.promql import Expressions
 
@@ -26,7 +27,7 @@ def ttft(metrics: Expressions) -> Row:
                 "too little capacity; rising alone: prompts grew, or reuse fell.",
                 unit=Unit.SECONDS,
                 queries=(Query(metrics.quantile(0.95, seconds, "region"), "{{region}}"),),
-                steps=steps(watch=3, act=10),
+                steps=steps(watch=signals.TTFT_WATCH_S, act=signals.TTFT_ACT_S),
             ),
             Panel(
                 id=203,

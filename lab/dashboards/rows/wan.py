@@ -2,8 +2,8 @@
 
 from lab.dashboards import signals
 from lab.dashboards.panels import Colour, Panel, Query, Row, Shape, Unit, Words, steps
-from lab.dashboards.promql import Expressions, share
-from lab.netem import names
+from lab.dashboards.promql import Expressions, Scope, share
+from lab.netem import names, tolerance
 
 _PAIR = ("origin", "destination")
 _WAY = "{{origin}} to {{destination}}"
@@ -28,11 +28,11 @@ def wan(metrics: Expressions) -> Row:
             Panel(
                 id=602,
                 title="Error of the round trip",
-                description="Measured less planned, as a distance. Above the larger of 3 ms and 5 % for "
-                "long: latencies of this lab prove nothing.",
-                unit=Unit.MILLISECONDS,
-                queries=(Query(f"abs({measured} - {planned})", _WAY),),
-                steps=steps(watch=3, act=16),
+                description="How far measured and planned part, as a share of what may be: 3 ms or 5 %, "
+                "whichever is more. Above 100 % for long: latencies of this lab prove nothing.",
+                unit=Unit.SHARE,
+                queries=(Query(f"abs({measured} - {planned}) / {_allowed(planned)}", _WAY),),
+                steps=steps(watch=0.5, act=1),
             ),
             Panel(
                 id=603,
@@ -106,10 +106,18 @@ def wan(metrics: Expressions) -> Row:
     )
 
 
+def _allowed(planned: str) -> str:
+    return f"clamp_min({tolerance.SHARE:g} * {planned}, {tolerance.LEAST_MS:g})"
+
+
 def _planned_rtt(metrics: Expressions) -> str:
-    """There and back: the way there plus the same series with its ends exchanged."""
+    """There and back: the way there plus the same series with its ends exchanged.
+
+    The way back is told by the router of the other region, whether that region is chosen or not.
+    """
     there = metrics.max(names.ONE_WAY_MS, *_PAIR)
-    back = f'label_replace({there}, "end", "$1", "origin", "(.*)")'
+    everywhere = Expressions(Scope((), metrics.scope.window))
+    back = f'label_replace({everywhere.max(names.ONE_WAY_MS, *_PAIR)}, "end", "$1", "origin", "(.*)")'
     back = f'label_replace({back}, "origin", "$1", "destination", "(.*)")'
     back = f'label_replace({back}, "destination", "$1", "end", "(.*)")'
     return f"({there} + on (origin, destination) {back})"

@@ -1,7 +1,9 @@
 """Every worker: what it does, what it is taken for, and who still believes in it."""
 
 from kvcompass.fleet.view import Standing
+from kvcompass.plan.model import RoutingRule
 from kvcompass.roles.worker_agent import AgentState
+from lab.dashboards import signals
 from lab.dashboards.panels import Colour, Panel, Query, Row, Shape, Unit, Words, steps
 from lab.dashboards.promql import Expressions
 
@@ -18,7 +20,7 @@ STANDINGS = {
     Standing.SUSPECTED: Colour.WATCH,
     Standing.OUT: Colour.ACT,
 }
-_LEASE_MS = 3_000
+_LEASE_MS = RoutingRule().lease_ms
 """A load that is older counts as unknown, unless the plan says otherwise."""
 
 
@@ -36,7 +38,7 @@ def workers(metrics: Expressions) -> Row:
                 "reports it. One worker far above the others: its prefix is hot. All high: add workers.",
                 unit=Unit.MILLISECONDS,
                 queries=(Query(metrics.max("kvcompass_worker_agent_queue_ms", "worker"), "{{worker}}"),),
-                steps=steps(watch=2_000, act=10_000),
+                steps=steps(watch=signals.QUEUE_WATCH_MS, act=signals.QUEUE_ACT_MS),
             ),
             Panel(
                 id=402,
@@ -45,7 +47,7 @@ def workers(metrics: Expressions) -> Row:
                 "flight included. Far above what the agent reports: the edge's news of it are old.",
                 unit=Unit.MILLISECONDS,
                 queries=(Query(metrics.max("kvcompass_edge_worker_queue_ms", "worker"), "{{worker}}"),),
-                steps=steps(watch=2_000, act=10_000),
+                steps=steps(watch=signals.QUEUE_WATCH_MS, act=signals.QUEUE_ACT_MS),
             ),
             Panel(
                 id=403,
