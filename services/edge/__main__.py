@@ -4,6 +4,8 @@ import argparse
 import gc
 from pathlib import Path
 
+from prometheus_client import disable_created_metrics
+
 from services.edge.composition import EdgeService
 from services.edge.settings import EdgeSettings, check_settings
 from services.runtime.lifecycle import Lifecycle, run
@@ -20,6 +22,7 @@ def main() -> None:
     )
     parser.add_argument("--id", help="which edge of the plan this is; goes before the settings' `id`")
     arguments = parser.parse_args()
+    disable_created_metrics()  # when each series began: half as many series again, which nobody asks for
     overrides = {} if arguments.id is None else {"id": arguments.id}
 
     async def serve(lifecycle: Lifecycle) -> None:
