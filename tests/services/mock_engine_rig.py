@@ -1,7 +1,7 @@
 """Engine doubles of the tests: started, asked, listened to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,15 @@ SETTINGS: dict[str, Any] = {
     "replay_endpoint": ANY_PORT,
 }
 PATIENCE_S = 20.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what nobody is told of."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.005)
 
 
 @dataclass(slots=True)

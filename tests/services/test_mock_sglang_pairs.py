@@ -16,7 +16,7 @@ from services.mock_sglang.ranks.transfer import (
     TransferServer,
     ask_for_transfer,
 )
-from tests.services.mock_engine_rig import PATIENCE_S, Rig, running
+from tests.services.mock_engine_rig import Rig, running, until
 
 IDS = list(range(100, 200))
 ROOM = 2**62 + 12_345
@@ -96,16 +96,13 @@ async def test_decode_fails_at_once_when_prefill_answers_500() -> None:
 async def test_a_client_that_leaves_ends_the_wait_for_prefill() -> None:
     async with pair() as (_, decode, at):
         asked = asyncio.create_task(decode.generate(IDS, 3, bootstrap_room=ROOM, **at))
-        async with asyncio.timeout(PATIENCE_S):
-            while not waiting_for_prefill():
-                await asyncio.sleep(0.005)
-            asked.cancel()
-            while waiting_for_prefill():
-                await asyncio.sleep(0.005)
+        await until(lambda: "part of a request" in task_names())
+        asked.cancel()
+        await until(lambda: "part of a request" not in task_names())
 
 
-def waiting_for_prefill() -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if task.get_name() == "part of a request"]
+def task_names() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks()}
 
 
 async def test_a_prefill_engine_that_hangs_hands_nothing_over() -> None:
