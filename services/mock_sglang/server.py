@@ -6,13 +6,11 @@ from collections.abc import Callable
 from services.mock_sglang.faults import Faults, FaultSwitches
 from services.mock_sglang.http.app import MockApp
 from services.mock_sglang.http.generating import Generating
-from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.all_ranks import Ranks
 from services.mock_sglang.ranks.roles import PrefillRole, role_of
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 from services.runtime.http_server import HttpServer
-from services.runtime.settings import SettingsError
 
 
 class MockServer:
@@ -25,9 +23,6 @@ class MockServer:
         exit_now: Callable[[int], object] = os._exit,
     ) -> None:
         """`exit_now` is what the fault `crash_after_ms` calls. Errors: SettingsError."""
-        if settings.load_publish_endpoint and not PROFILES[settings.event_profile].load_publisher:
-            message = f"load_publish_endpoint: SGLang {settings.event_profile} publishes no load"
-            raise SettingsError(message, field="load_publish_endpoint")
         self._faults = FaultSwitches(exit_now)
         self.ranks = Ranks(settings, self._faults)
         self._role = role_of(settings, self._faults)

@@ -1,5 +1,6 @@
 """Settings of one engine double; names follow SGLang's server arguments where it has them."""
 
+import math
 from typing import Literal
 
 import msgspec
@@ -23,6 +24,11 @@ class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decode_ms: float = 11.0
     decode_ms_per_context_token: float = 6.6e-5
     reload_ms_per_token: float = 0.00524
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if not 0.0 <= getattr(self, field) < math.inf:
+                raise SettingsError(f"timing.{field}: must not be negative", field=f"timing.{field}")
 
 
 class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -96,13 +102,25 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             "dp_size",
             "transfer_timeout_s",
         ):
-            if getattr(self, field) <= 0:
+            if not 0 < getattr(self, field) < math.inf:
                 raise SettingsError(f"{field}: must be positive", field=field)
+        for field in ("health_delay_s", "host_cache_tokens", "bootstrap_port"):
+            if getattr(self, field) < 0:
+                raise SettingsError(f"{field}: must not be negative", field=field)
         if self.cache_tokens < self.page_size:
             raise SettingsError("cache_tokens: must hold at least one page", field="cache_tokens")
-        if 0 < self.host_cache_tokens < self.page_size or self.host_cache_tokens < 0:
+        if 0 < self.host_cache_tokens < self.page_size:
             raise SettingsError(
                 "host_cache_tokens: must be 0 or hold at least one page", field="host_cache_tokens"
+            )
+        if self.replay_endpoint and not self.event_endpoint:
+            raise SettingsError(
+                "replay_endpoint: nothing to replay without event_endpoint", field="replay_endpoint"
+            )
+        if self.load_publish_endpoint and not PROFILES[self.event_profile].load_publisher:
+            raise SettingsError(
+                f"load_publish_endpoint: SGLang {self.event_profile} publishes no load",
+                field="load_publish_endpoint",
             )
 
     def engine_config(self) -> EngineConfig:

@@ -30,7 +30,13 @@ def test_the_file_may_be_left_out() -> None:
         ({}, "settings"),
         ({"model": "m", "page_size": 0}, "page_size"),
         ({"model": "m", "time_scale": -1.0}, "time_scale"),
+        ({"model": "m", "time_scale": float("nan")}, "time_scale"),
+        ({"model": "m", "health_delay_s": -1.0}, "health_delay_s"),
+        ({"model": "m", "timing": {"decode_ms": -1.0}}, "timing.decode_ms"),
         ({"model": "m", "cache_tokens": 15}, "cache_tokens"),
+        ({"model": "m", "host_cache_tokens": 15}, "host_cache_tokens"),
+        ({"model": "m", "replay_endpoint": "tcp://127.0.0.1:*"}, "replay_endpoint"),
+        ({"model": "m", "load_publish_endpoint": "tcp://127.0.0.1:*"}, "load_publish_endpoint"),
         ({"model": "m", "unknown": 1}, "settings"),
     ],
 )

@@ -8,9 +8,6 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from services.mock_sglang.server import MockServer
-from services.mock_sglang.settings import MockSettings
-from services.runtime.settings import SettingsError
 from tests.services.mock_engine_rig import ANY_PORT, ENCODER, Rig, running
 
 IDS = list(range(100, 200))
@@ -149,13 +146,6 @@ async def test_the_load_is_published_from_0_5_23_on() -> None:
             assert not await socket.poll(1_200), "not even a heartbeat"
     finally:
         context.destroy(linger=0)
-
-
-async def test_no_other_version_publishes_it() -> None:
-    settings = MockSettings(model="m", load_publish_endpoint=ANY_PORT)
-    with pytest.raises(SettingsError) as caught:
-        MockServer(settings, ENCODER)
-    assert caught.value.field == "load_publish_endpoint"
 
 
 async def test_a_duplicate_id_is_refused_and_harms_nobody() -> None:
