@@ -59,14 +59,18 @@ class EventPublisher:
         self._context = zmq.asyncio.Context()
         self._publish_socket: Any = zmq.Context.shadow(self._context.underlying).socket(zmq.PUB)
         self._publish_socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER_MARK)
-        self.endpoint = _bind(self._publish_socket, endpoint, "event_endpoint")
         self._replay_socket: zmq.asyncio.Socket | None = None
         self.replay_endpoint = ""
-        if replay_endpoint:
-            self._replay_socket = self._context.socket(zmq.ROUTER)
-            # A replay of the whole ring must fit: a ROUTER drops what exceeds its mark, unseen.
-            self._replay_socket.setsockopt(zmq.SNDHWM, ring_batches + 16)
-            self.replay_endpoint = _bind(self._replay_socket, replay_endpoint, "replay_endpoint")
+        try:
+            self.endpoint = _bind(self._publish_socket, endpoint, "event_endpoint")
+            if replay_endpoint:
+                self._replay_socket = self._context.socket(zmq.ROUTER)
+                # A replay of the whole ring must fit: a ROUTER drops what exceeds its mark, unseen.
+                self._replay_socket.setsockopt(zmq.SNDHWM, ring_batches + 16)
+                self.replay_endpoint = _bind(self._replay_socket, replay_endpoint, "replay_endpoint")
+        except SettingsError:
+            self.close()
+            raise
 
     def publish(self, payload: bytes) -> None:
         """Send one batch to whoever is subscribed and keep it for replay. Never blocks."""
