@@ -27,11 +27,11 @@ class Figures:
     recovery_s: dict[str, float] = field(default_factory=dict)
     """Service -> seconds from its kill until all was well again."""
     load: Mapping[str, object] = field(default_factory=dict)
-    """Row of the load generator."""
+    """The load generator's figures of all regions together."""
     cross_region_hits: int = 0
     users_requests: int = 0
     errors: int = 0
-    """Requests that failed while something was wrong elsewhere; those of the load generator too."""
+    """Requests of the users that failed while something was wrong elsewhere."""
     error_messages: Mapping[str, int] = field(default_factory=dict)
     panels_total: int = 0
     panels_with_data: int = 0
