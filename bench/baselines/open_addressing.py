@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 LOAD: Final = 0.85
 """Entries over slots at the expected number of entries; lookups of strange keys read 22 words there."""
 
+PROBES: Final = 64
+"""Keys looked up at once."""
+
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _32: Final = np.uint64(32)
 _0: Final = np.uint64(0)
@@ -33,6 +36,7 @@ class OpenAddressing:
         """uint64[slots]: tag << 32 | value; 0 is a free slot. All that a view holds."""
         self.keys: Final = np.zeros(slots, np.uint64)
         """uint64[slots]: whole keys by slot, the writer's."""
+        self._probes = np.zeros((PROBES, 3), np.uint64)
         self._entries = 0
 
     def __len__(self) -> int:
@@ -53,7 +57,7 @@ class OpenAddressing:
     def get(self, keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """Values as a view reads them, by tags alone."""
         values = np.zeros(keys.size, np.uint32)
-        _get(self.words, keys, values)
+        _get(self.words, self._probes, keys, values)
         return values
 
     @property
@@ -126,14 +130,19 @@ def _remove(words, kept, keys):
 
 
 @_kernel
-def _get(words, keys, values):
+def _get(words, probes, keys, values):
+    """Read the first word of many keys before the runs of any, so that their cache misses overlap."""
     slots = np.uint64(words.size)
-    for i in range(keys.size):
-        mixed = _mix(keys[i])
-        tag = _tag(mixed)
-        at = _home(mixed, slots)
-        while words[at] != _0:
-            if words[at] >> _32 == tag:
-                values[i] = np.uint32(words[at] & _LOW)
-                break
-            at = at + _1 if at + _1 < slots else _0
+    for begin in range(0, keys.size, PROBES):
+        count = min(PROBES, keys.size - begin)
+        for i in range(count):
+            mixed = _mix(keys[begin + i])
+            probes[i, 0] = _tag(mixed)
+            probes[i, 1] = _home(mixed, slots)
+            probes[i, 2] = words[probes[i, 1]]
+        for i in range(count):
+            at, word = probes[i, 1], probes[i, 2]
+            while word != _0 and word >> _32 != probes[i, 0]:
+                at = at + _1 if at + _1 < slots else _0
+                word = words[at]
+            values[begin + i] = np.uint32(word & _LOW)

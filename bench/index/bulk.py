@@ -14,6 +14,7 @@ def measure(entries: int, results: Results) -> None:
     """Load a full report into an empty writer."""
     shape, keys = shape_for(entries, OCCUPANCY), random_keys(entries, 8)
     writer, tiers = full_writer(shape), np.ones(entries, np.uint8)
+    full_writer(shape_for(16, OCCUPANCY)).load(keys[:16], 0, 0, tiers[:16])
     took_ms = once_ms(lambda: writer.load(keys, 0, 0, tiers))
     assert writer.entries == entries
     view = IndexView(shape)
