@@ -19,6 +19,7 @@ def audit(writer: ShardTables) -> None:
         assert set(pins) <= set(slots) and len(set(pins)) == len(pins)
         linked = {entry for side in (0, 1) for entry in _listed(table, side)}
         assert not linked & set(pins)
+        assert linked | set(pins) == set(slots), "an edge without a key, or a key without an edge"
         parent = list(range(table.heads.size))
 
         def root(node: int, parent: list[int] = parent) -> int:

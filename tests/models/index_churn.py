@@ -203,6 +203,8 @@ def growing(seed: int, *, edits: int, layout: TableLayout = DEFAULT) -> Work:
         elif choice < 0.5:
             churn.step()
         churn.assert_exact()
+        if number % 10 == 0:
+            audit(churn.writer)
     churn.settle()
     churn.assert_exact()
     audit(churn.writer)
