@@ -10,8 +10,8 @@ from kvcompass.kernels.image import BASE
 class Arena:
     """Room for images, taken from the front. Room that a table leaves is lost until all is laid out anew.
 
-    That happens when room runs out, and leaves as much free as is taken: a table that grows copies itself
-    only, and all others once for each doubling of the whole. Free room costs addresses and no memory.
+    That happens when room runs out, and leaves three times as much free as is taken: seldom. Free room is
+    zero, and costs addresses and no memory.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -41,7 +41,7 @@ class Arena:
         if self._end + size <= self.words.size:
             return
         old, sizes = self.words, [self.image_words(row) for row in kept]
-        self.words = aligned_words(2 * (sum(sizes) + size), self._layout)
+        self.words = aligned_words(4 * (sum(sizes) + size), self._layout)
         self._end = 0
         for row, words in zip(kept, sizes, strict=True):
             begin, base = int(row[BASE]), self.take(words)

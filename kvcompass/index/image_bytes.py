@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.errors import ProtocolError
 from kvcompass.index.layout import Layout
 from kvcompass.index.shape import TableSize
 from kvcompass.kernels.arrays import U64, Words
@@ -27,14 +26,12 @@ from kvcompass.kernels.image import (
     SALT,
     TABLE,
     VALUES,
-    digest_words,
     start_digest,
 )
-from kvcompass.plan.sections import TABLE_MAX
 
-_MAGIC: Final = 0x4455
-_HEADER: Final = struct.Struct("<HHI")
-_TABLE: Final = struct.Struct("<QIII")
+MAGIC: Final = 0x4455
+HEADER: Final = struct.Struct("<HHI")
+TABLE_HEADER: Final = struct.Struct("<QIII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,55 +70,15 @@ def aligned_words(size: int, layout: Layout) -> Words:
 def encode_images(images: Sequence[Image]) -> bytes:
     """The snapshot of a shard whose tables (one at least) are `images`, in order of table id."""
     width = images[0].words.itemsize
-    parts = [_HEADER.pack(_MAGIC, width, len(images))]
+    parts = [HEADER.pack(MAGIC, width, len(images))]
     for image in images:
         row = image.row
-        parts.append(_TABLE.pack(*(int(row[column]) for column in (SALT, BUCKETS, NODES_A, NODES_B))))
+        parts.append(TABLE_HEADER.pack(*(int(row[column]) for column in (SALT, BUCKETS, NODES_A, NODES_B))))
         lines = image.words.reshape(-1, LINE_BYTES // width)
         used = lines.any(axis=1)
         parts.append(np.packbits(used).tobytes())
         parts.append(lines[used].astype(f"<u{width}", copy=False).tobytes())
     return b"".join(parts)
-
-
-def decode_images(data: bytes, layout: Layout) -> tuple[Image, ...]:
-    """The tables of a snapshot, digests recomputed. Raises ProtocolError on anything but a whole one."""
-    if len(data) < _HEADER.size:
-        raise _malformed("shorter than its header")
-    magic, width, count = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise _malformed("unknown magic number")
-    if width != layout.dtype.itemsize:
-        raise _malformed(f"words of {width} bytes, {layout.dtype.itemsize} expected")
-    if not 0 < count <= TABLE_MAX + 1:
-        raise _malformed(f"{count} tables")
-    at, images = _HEADER.size, []
-    for table in range(count):
-        if len(data) - at < _TABLE.size:
-            raise _malformed(f"table {table} is cut off")
-        salt, buckets, nodes_a, nodes_b = _TABLE.unpack_from(data, at)
-        at += _TABLE.size
-        size = TableSize(buckets, nodes_a, nodes_b, layout)
-        if not size.is_addressable:
-            raise _malformed(f"table {table} has an impossible size")
-        line_count = size.words // layout.line_words
-        bitmap = -(-line_count // 8)
-        if len(data) - at < bitmap:
-            raise _malformed(f"table {table} is cut off")
-        used = np.unpackbits(np.frombuffer(data, np.uint8, bitmap, at), count=line_count).astype(bool)
-        at += bitmap
-        body = int(used.sum()) * layout.line_words
-        if len(data) - at < width * body:
-            raise _malformed(f"table {table} is cut off")
-        image = new_image(size, table, salt)
-        lines = np.frombuffer(data, f"<u{width}", body, at).reshape(-1, layout.line_words)
-        image.words.reshape(-1, layout.line_words)[used] = lines
-        at += width * body
-        digest_words(image.words, image.row, 0, image.words.size)
-        images.append(image)
-    if at != len(data):
-        raise _malformed(f"{len(data) - at} bytes follow its last table")
-    return tuple(images)
 
 
 def digest_of(images: Sequence[Image]) -> int:
@@ -130,7 +87,3 @@ def digest_of(images: Sequence[Image]) -> int:
     for image in images:
         digest ^= int(image.row[DIGEST])
     return digest
-
-
-def _malformed(what: str) -> ProtocolError:
-    return ProtocolError(f"malformed snapshot: {what}; ask the unit for another", field="snapshot")

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index.arena import Arena
-from kvcompass.index.image_bytes import decode_images, digest_of, new_image, new_row
+from kvcompass.index.image_bytes import new_image, new_row
 from kvcompass.index.patches import ApplyResult
 from kvcompass.index.shape import IndexShape, size_of, table_size
+from kvcompass.index.snapshot_decoder import SnapshotDecoder
 from kvcompass.kernels.arrays import U64, Int, Words
 from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
 from kvcompass.kernels.lookup import lookup_keys
@@ -40,6 +41,8 @@ class IndexView:
         self.present: Final = np.zeros(shape.shards, np.bool_)
         self._tables = [0] * shape.shards
         self._sequences = [0] * shape.shards
+        self._loading: dict[int, SnapshotDecoder] = {}
+        """Snapshots under way, by shard."""
         self._arena = Arena(shape.table_layout)
         blank = new_image(table_size(1, shape.table_layout), 0, 0)
         self._arena.make_room(blank.words.size, [])
@@ -62,40 +65,49 @@ class IndexView:
         return self._arena.used_bytes
 
     def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
-        """Replace a shard by a snapshot that is true at `sequence`; the shard is then present.
+        """Replace a shard by a whole snapshot, at once."""
+        self.begin_snapshot(shard)
+        self.add_snapshot(shard, data)
+        self.end_snapshot(shard, sequence, digest)
 
-        Costs a copy of the snapshot's tables; seldom, when one of them has grown, one of all tables.
+    def begin_snapshot(self, shard: int) -> None:
+        """Make ready for a snapshot that arrives in parts; one that was under way is dropped."""
+        self._loading[shard] = SnapshotDecoder(self._arena, self.shape.table_layout, self._make_room)
+
+    def add_snapshot(self, shard: int, data: bytes) -> None:
+        """Take the next bytes of a snapshot. The shard is read as it is. Costs 1.5 us a kilobyte.
+
+        Seldom, when room runs out, all tables are copied.
 
         Raises:
-            ProtocolError: The bytes are malformed or do not have this digest; the view is unchanged.
+            ProtocolError: The bytes are malformed; the snapshot is dropped.
         """
-        images = decode_images(data, self.shape.table_layout)
-        if digest_of(images) != digest:
+        try:
+            self._loading[shard].add(data)
+        except ProtocolError:
+            del self._loading[shard]
+            raise
+
+    def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
+        """Replace a shard by the snapshot that was added, true at `sequence`; the shard is then present.
+
+        Raises:
+            ProtocolError: It is not whole or does not have this digest; the view is unchanged.
+        """
+        decoder = self._loading.pop(shard)
+        if decoder.end() != digest:
             raise ProtocolError(
                 f"the snapshot of shard {shard} at sequence {sequence} does not have the digest it came with;"
                 " ask the unit for another",
                 field="digest",
             )
-        self._widen(len(images))
-        rows = self._rows(shard)
-        stays = [
-            table < self._tables[shard] and self._arena.image_words(rows[table]) == image.words.size
-            for table, image in enumerate(images)
-        ]
-        moving = sum(image.words.size for image, stay in zip(images, stays, strict=True) if not stay)
-        others = [row for other in range(self.shape.shards) if other != shard for row in self._held(other)]
-        own = [rows[table] for table, stay in enumerate(stays) if stay]
-        first = shard * self._width
+        self._widen(len(decoder.rows))
+        rows, first = self._rows(shard), shard * self._width
         self._wide[first : first + self._width] = 0
         self._growth[first : first + self._width] = 0
-        self._make_room(moving, [*others, *own])
-        for table, (image, stay) in enumerate(zip(images, stays, strict=True)):
-            base = int(rows[table, BASE]) if stay else self._arena.take(image.words.size)
-            self.words[base : base + image.words.size] = image.words
-            rows[table] = image.row
-            rows[table, BASE] = base
-        rows[len(images) :] = self._blank
-        self._tables[shard] = len(images)
+        rows[: len(decoder.rows)] = decoder.rows
+        rows[len(decoder.rows) :] = self._blank
+        self._tables[shard] = len(decoder.rows)
         self._sequences[shard] = sequence
         self.present[shard] = True
 
@@ -162,10 +174,12 @@ class IndexView:
         """Rows a shard."""
         return len(self.directory) // self.shape.shards
 
-    def _make_room(self, size: int, rows: list[U64]) -> None:
-        """See that the arena has room for `size` words beside the images of `rows` and their doubles."""
+    def _make_room(self, size: int) -> None:
+        """See that the arena has room for `size` words beside all images that are read or under way."""
+        held = [row for shard in range(self.shape.shards) for row in self._held(shard)]
         growing = [row for row in self._wide if row[BUCKETS]]
-        self._arena.make_room(size, [self._blank, *rows, *growing])
+        loading = [row for decoder in self._loading.values() for row in decoder.rows]
+        self._arena.make_room(size, [self._blank, *held, *growing, *loading])
 
     def _grow(self, index: int, step: int) -> None:
         """Begin to double the table of a row, or let the doubled one take its place."""
@@ -176,8 +190,7 @@ class IndexView:
             self._growth[index] = 0
             return
         size = size_of(row, self.shape.table_layout).doubled
-        held = [row for shard in range(self.shape.shards) for row in self._held(shard)]
-        self._make_room(size.words, held)
+        self._make_room(size.words)
         self._wide[index] = new_row(size, int(row[TABLE]), int(row[SALT]))
         self._wide[index, BASE] = self._arena.take(size.words)
 

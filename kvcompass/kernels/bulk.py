@@ -180,7 +180,7 @@ def _join(
             links[root_b] = np.uint32(root_a + 1) | (bit ^ wanted)
         else:
             links[root_a] = np.uint32(root_b + 1) | (bit ^ wanted)
-    entry = counts[NEXT]
+    entry: Int = counts[NEXT]
     counts[NEXT] += 1
     counts[ENTRIES] += 1
     edges[entry, 0] = np.uint32(a)

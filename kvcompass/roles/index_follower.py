@@ -1,7 +1,7 @@
 """The edge's end of a shard's replication: keeps one shard of a keyless view equal to its unit's table.
 
-The view is served all the while. A snapshot is collected whole, then swapped in, so that a resync never makes
-a served shard empty; a shard that hears nothing goes on being read, as STALE.
+The view is served all the while. A snapshot is decoded beside the shard as it comes, then swapped in, so that
+a resync never makes a served shard empty; a shard that hears nothing goes on being read, as STALE.
 """
 
 from collections import Counter
@@ -89,8 +89,16 @@ class Applied(Protocol):
 class ShardView(Protocol):
     """The view that is written (`kvcompass.index.IndexView`)."""
 
-    def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
-        """Replaces a shard at once. Errors: `ProtocolError` (malformed, another digest); nothing changes."""
+    def begin_snapshot(self, shard: int) -> None:
+        """A snapshot comes in parts. Until its end the shard is read and patched as it is."""
+        ...
+
+    def add_snapshot(self, shard: int, data: bytes) -> None:
+        """The next part. Errors: `ProtocolError`, and the snapshot is dropped."""
+        ...
+
+    def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
+        """Replaces the shard at once. Errors: `ProtocolError` (cut, another digest); nothing changes."""
         ...
 
     def apply(self, shard: int, first_sequence: int, count: int, payload: bytes) -> Applied:
@@ -122,7 +130,8 @@ class FollowerCounters:
 @dataclass(slots=True)
 class _PartialSnapshot:
     head: SnapshotChunk
-    payloads: list[bytes]
+    chunks: int
+    """Taken so far."""
     size: int
 
 
@@ -258,35 +267,38 @@ class IndexFollower:
 
     def _on_chunk(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
         if chunk.chunk == 0:
-            self._partial = _PartialSnapshot(chunk, [], 0)
+            self._partial = _PartialSnapshot(chunk, 0, 0)
+            self._view.begin_snapshot(self.shard)
         partial = self._partial
         if partial is None or not _continues(partial, chunk):
             self._partial = None
             return Resubscribe(
                 ResubscribeReason.BROKEN, f"chunk {chunk.chunk} of {chunk.chunks} is out of place"
             )
-        partial.payloads.append(chunk.payload)
+        partial.chunks += 1
         partial.size += len(chunk.payload)
         if partial.size > self._snapshot_bytes:
             self._partial = None
             return Resubscribe(
                 ResubscribeReason.BROKEN, f"a snapshot is larger than {self._snapshot_bytes} bytes"
             )
-        if len(partial.payloads) < chunk.chunks:
-            return None
-        self._partial = None
-        return self._load(chunk, b"".join(partial.payloads), now_us)
+        try:
+            self._view.add_snapshot(self.shard, chunk.payload)
+            if partial.chunks < chunk.chunks:
+                return None
+            self._partial = None
+            return self._load(chunk, now_us)
+        except ProtocolError as error:
+            self._partial = None
+            self._snapshot_wanted = True
+            return Resubscribe(ResubscribeReason.BROKEN, str(error))
 
-    def _load(self, chunk: SnapshotChunk, data: bytes, now_us: int) -> Resubscribe | None:
+    def _load(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
         same_epoch = chunk.unit_epoch == self._unit_epoch
         if same_epoch and not self._snapshot_wanted and chunk.sequence < self.applied_sequence:
             self.counters.old_groups += 1
             return None
-        try:
-            self._view.load_snapshot(self.shard, data, chunk.sequence, chunk.digest)
-        except ProtocolError as error:
-            self._snapshot_wanted = True
-            return Resubscribe(ResubscribeReason.BROKEN, str(error))
+        self._view.end_snapshot(self.shard, chunk.sequence, chunk.digest)
         self._unit_epoch = chunk.unit_epoch
         self.counters.snapshots += 1
         self._snapshot_wanted = False
@@ -311,7 +323,7 @@ class IndexFollower:
 def _continues(partial: _PartialSnapshot, chunk: SnapshotChunk) -> bool:
     head = partial.head
     return (
-        chunk.chunk == len(partial.payloads)
+        chunk.chunk == partial.chunks
         and chunk.chunks == head.chunks
         and (chunk.unit_epoch, chunk.sequence, chunk.digest) == (head.unit_epoch, head.sequence, head.digest)
     )

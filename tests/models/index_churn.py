@@ -195,6 +195,11 @@ def growing(seed: int, *, edits: int, layout: TableLayout = DEFAULT) -> Work:
     slots = churn.writer.shape.worker_slots
     for number, key in enumerate(keys):
         churn.edit_one(key, rng.randrange(slots), rng.randrange(1, 3))
+        if churn.writer.is_growing and rng.random() < 0.7:
+            gone = rng.choice(list(churn.twin.values))
+            for slot in range(slots):
+                if churn.twin.values.get(gone, 0) >> 2 * slot & 3:
+                    churn.edit_one(gone, slot, 0)
         choice = rng.random()
         if choice < 0.3:
             churn.edit_one(rng.choice(keys[: number + 1]), rng.randrange(slots), rng.randrange(3))

@@ -93,8 +93,8 @@ def main() -> None:
     MUTANTS[parser.parse_args().mutant]()
     table_writer._SLICE, table_writer._SPLITS_AN_EDIT, table_writer._SPLITS_AN_INSERT = 1, 1, 2
     try:
-        for seed in range(2):
-            growing(seed, edits=40)
+        for seed in range(1):
+            growing(seed, edits=110)
             crowded(seed, edits=80)
             nearly_full(seed, expected=30, turnovers=1)
     except (AssertionError, IndexError) as error:

@@ -105,9 +105,17 @@ class DictView:
     fields: Fields = field(default_factory=dict)
     sequence: int = 0
     present: bool = False
+    arriving: bytes = b""
     loads: int = 0
 
-    def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
+    def begin_snapshot(self, shard: int) -> None:
+        self.arriving = b""
+
+    def add_snapshot(self, shard: int, data: bytes) -> None:
+        self.arriving += data
+
+    def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
+        data = self.arriving
         if len(data) % _GROUP.size:
             raise ProtocolError("malformed", field="snapshot")
         fields: Fields = {}

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index import IndexShape, IndexView, ShardTables
+from kvcompass.index.shape import size_of
+from kvcompass.kernels.image import BASE, BUCKETS
 from kvcompass.kernels.jit import JIT
 from kvcompass.kernels.patch_records import BUCKET, CLEAR_WORKER, GROW, NODES, VALUE
 from tests.models.index_naive import split_groups
@@ -32,7 +34,14 @@ def filled(shape: IndexShape = SHAPE) -> tuple[ShardTables, IndexView, bytes, in
 
 
 def state(view: IndexView) -> tuple[bytes, bytes, int, list[bool]]:
-    return view.words.tobytes(), view.directory.tobytes(), view.applied_sequence(1), view.present.tolist()
+    """All that is read: room that no row names may have been written."""
+    rows = [row for row in view.directory if row[BUCKETS]]
+    read = b"".join(
+        view.words[int(row[BASE]) : int(row[BASE]) + size_of(row, view.shape.table_layout).words].tobytes()
+        for row in rows
+    )
+    named = np.delete(view.directory, BASE, axis=1).tobytes()
+    return read, named, view.applied_sequence(1), view.present.tolist()
 
 
 def group(*words: int) -> bytes:

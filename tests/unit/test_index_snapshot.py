@@ -1,0 +1,83 @@
+"""Snapshots that arrive in parts: the shard is read as it was until the end, and then is the other one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvcompass.errors import ProtocolError
+from kvcompass.index import IndexView
+from kvcompass.kernels.jit import JIT
+from tests.models.index_churn import LAYOUTS, Churn, TableLayout, keys_of
+
+
+def filled(count: int, seed: int, layout: TableLayout = LAYOUTS[0]) -> Churn:
+    """Two tables, of which the first holds keys at slot 3."""
+    churn = Churn(max(1, count), tables=2, seed=1 + seed, layout=layout)
+    churn.edit(keys_of(count, seed), 3, np.ones(count, np.uint8))
+    churn.settle()
+    return churn
+
+
+@settings(max_examples=60 if JIT else 5, deadline=None)
+@given(
+    layout=st.sampled_from(LAYOUTS),
+    count=st.integers(0, 120),
+    part=st.integers(1, 3_000),
+    edited=st.integers(0, 20),
+)
+def test_any_cut_gives_the_same_view(layout: TableLayout, count: int, part: int, edited: int) -> None:
+    old, new = filled(60, 1, layout), filled(count, 2, layout)
+    view, data = old.view, new.writer.snapshot()
+    view.begin_snapshot(0)
+    for number, start in enumerate(range(0, len(data), part)):
+        view.add_snapshot(0, data[start : start + part])
+        if number < edited:
+            old.edit_one(int(keys_of(40, 9)[number]), 5, 1)
+    old.assert_exact()
+    view.end_snapshot(0, 77, new.writer.digest())
+    assert view.applied_sequence(0) == 77
+    assert view.digest(0) == new.writer.digest()
+    assert (view.lookup(keys_of(count, 2))[:, 0] == 1 << 6).all()
+
+
+def test_a_snapshot_that_is_dropped_or_cut_leaves_the_shard_as_it_is() -> None:
+    old, new = filled(60, 1), filled(90, 2)
+    view, data = old.view, new.writer.snapshot()
+    view.begin_snapshot(0)
+    view.add_snapshot(0, data[:500])
+    view.begin_snapshot(0)
+    view.add_snapshot(0, data[:-1])
+    with pytest.raises(ProtocolError, match="cut off"):
+        view.end_snapshot(0, 9, new.writer.digest())
+    view.begin_snapshot(0)
+    with pytest.raises(ProtocolError, match="magic"):
+        view.add_snapshot(0, b"\0" + data)
+    view.begin_snapshot(0)
+    view.add_snapshot(0, data)
+    with pytest.raises(ProtocolError, match="follow its last table"):
+        view.add_snapshot(0, b"\0")
+    old.edit_one(5, 1, 1)
+    old.assert_exact()
+
+
+def test_tables_that_grow_meanwhile_move_what_has_arrived() -> None:
+    """All is laid out anew, several times, while a snapshot is half there and another table is half grown."""
+    old, new = filled(30, 1), filled(200, 2)
+    data = new.writer.snapshot()
+    view = IndexView(new.writer.shape)
+    view.load_snapshot(0, old.writer.snapshot(), old.sequence, old.writer.digest())
+    old.view = view
+    view.begin_snapshot(0)
+    view.add_snapshot(0, data[: len(data) // 2])
+    arenas = [view.words]
+    for key in keys_of(1_500 if JIT else 300, 7).tolist():
+        old.edit_one(key, 2, 1)
+        if view.words is not arenas[-1]:
+            arenas.append(view.words)
+    old.assert_exact()
+    assert len(arenas) > 1
+    view.add_snapshot(0, data[len(data) // 2 :])
+    view.end_snapshot(0, 1, new.writer.digest())
+    assert view.digest(0) == new.writer.digest()
+    assert (view.lookup(keys_of(200, 2))[:, 0] == 1 << 6).all()
