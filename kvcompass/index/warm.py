@@ -26,6 +26,7 @@ def warm() -> None:
     while not writer.shrinks:
         writer.edit(keys[:1], 0, 0, np.ones(1, np.uint8))
         writer.step()
+    view.load_snapshot(0, writer.snapshot(), view.applied_sequence(0) + 1, writer.digest())
     view.lookup(keys)
     query_plan = QueryPlan(
         rungs=np.array([1], np.int32),

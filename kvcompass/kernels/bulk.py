@@ -141,9 +141,9 @@ def settle_buckets(
         prints = _0
         for j in range(held):
             slot = slot_of(group[j, 1], seed)
-            at = SLOTS * bucket + np.int64(slot)
-            slot_key[at] = group[j, 0]
-            slot_entry[at] = np.uint32(counts[NEXT] - held + j + 1)
+            place = SLOTS * bucket + np.int64(slot)
+            slot_key[place] = group[j, 0]
+            slot_entry[place] = np.uint32(counts[NEXT] - held + j + 1)
             prints |= fingerprint(words, group[j, 2], group[j, 1]) << print_shift(words, slot)
             put_value(words, row, np.uint64(bucket), slot, values[np.int64(group[j, 3])])
         put_seed_and_prints(words, row, np.uint64(bucket), seed, prints)

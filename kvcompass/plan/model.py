@@ -44,6 +44,9 @@ class IndexRule:
     32-bit values only."""
     expected_entries: int = 65_536
     """Entries a table (one shard, region and worker group) is sized for."""
+    worker_entries_max: int = 0
+    """Prefixes that one worker registers in all shards, at most; above it those of its longest lengths are
+    not registered. 0: four times the expected entries of its tables."""
     slots_given: tuple[int, ...] = ()
     """Slots ever given in each table, kept by `kvcompass plan assign` so that none is given twice. Empty: not
     kept yet, and the workers of the plan are all there ever were."""
@@ -154,6 +157,16 @@ class Plan:
     def shards(self) -> int:
         """Number of shards: units are numbered 0..shards-1."""
         return len(self.units)
+
+    @property
+    def worker_entries_max(self) -> int:
+        """Prefixes that one worker registers in all shards, at most."""
+        return self.index.worker_entries_max or 4 * self.index.expected_entries * self.shards
+
+    @property
+    def worker_shard_entries_max(self) -> int:
+        """Prefixes that one worker has in one shard, at most: its share, and room for chance."""
+        return 2 * self.worker_entries_max // self.shards + 1_024
 
     @property
     def tables(self) -> int:

@@ -58,6 +58,7 @@ INDEX: Final[Fields] = {
     "value_bits": Field(values.choice(32, 64), _INDEX.value_bits),
     "layout": Field(values.choice("fingerprints", "paper"), _INDEX.layout),
     "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
+    "worker_entries_max": Field(values.integer(0, 1 << 40), _INDEX.worker_entries_max),
     "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }
 

@@ -192,6 +192,11 @@ class BlockTree:
         tiers = [block.tier for block in self._ends.get(key, ()) if block.tier]
         return min(tiers, default=_NONE)
 
+    def length(self, key: int) -> int:
+        """Return the length of a resident prefix, tokens; 0 for a key that is none's."""
+        ends = self._ends.get(key)
+        return ends[0].length if ends else 0
+
     def _note(self, block: Block, tier: Tier) -> None:
         if tier is Tier.VRAM:
             block.vram = block.vram + 1 if self._counted else 1

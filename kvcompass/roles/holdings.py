@@ -1,5 +1,6 @@
 """What a worker holds, as (key, tier) at the registered lengths: engine events in, absolute edits out."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,7 @@ from kvcompass.engine_events import BlockRemoved, BlockStored, EngineNews, Event
 from kvcompass.keys import PrefixHasher, shard_of
 from kvcompass.keys.digest import holdings_digest
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
+from kvcompass.roles.length_cap import LengthCap
 from kvcompass.tier import Tier
 
 _TIER_OF_MEDIUM: Final = {None: Tier.VRAM, "GPU": Tier.VRAM, "CPU_PINNED": Tier.DRAM, "CPU": Tier.DRAM}
@@ -83,6 +85,7 @@ class Holdings:
         shards: int,
         repeated_stores: RepeatedStores,
         limits: TreeLimits,
+        keys_max: int = 1 << 62,
     ) -> None:
         """Start with nothing held.
 
@@ -94,6 +97,7 @@ class Holdings:
             shards: Number of shards the keys are spread over.
             repeated_stores: The engine's habit.
             limits: Bounds on memory.
+            keys_max: Keys registered, at most; above it the longest are not (`LengthCap`).
         """
         self._salt = salt
         self._block_size = block_size
@@ -105,7 +109,12 @@ class Holdings:
             limits=limits,
         )
         self._held: dict[int, int] = {}
-        """Tier by key, as reported; held keys only."""
+        """Length << 2 | tier by key, held keys only; those above the cap's length are not reported."""
+        self._counts: Counter[int] = Counter()
+        """Held keys by length."""
+        self._cap = LengthCap(sorted(int(length) for length in lengths), keys_max)
+        self._registered_length = self._cap.length
+        self._registered = 0
         self._digests = [_ShardDigest() for _ in range(shards)]
         self.events = EventCounters()
 
@@ -130,8 +139,18 @@ class Holdings:
         tree = self._tree.counters
         return self.events.malformed + tree.conflicting_stores + tree.dropped_blocks + tree.refused_blocks
 
+    @property
+    def unregistered(self) -> int:
+        """Keys held but not registered, because there are too many."""
+        return len(self._held) - self._registered
+
+    @property
+    def registered_length(self) -> int:
+        """Longest length registered, tokens."""
+        return self._registered_length
+
     def __len__(self) -> int:
-        return len(self._held)
+        return self._registered
 
     def apply(self, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...] | BlockSizeMismatch:
         """Take in one engine batch and return what changed, by shard, for shards where something did.
@@ -160,19 +179,19 @@ class Holdings:
         return self._edits()
 
     def digest(self, shard: int) -> int:
-        """Return the digest of what is held in a shard. O(1)."""
+        """Return the digest of what is registered in a shard. O(1)."""
         return self._digests[shard].digest
 
     def count(self, shard: int) -> int:
-        """Return the number of keys held in a shard. O(1)."""
+        """Return the number of keys registered in a shard. O(1)."""
         return self._digests[shard].count
 
     def report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Return everything held in a shard: keys (uint64[n]) and tiers (uint8[n]). O(keys held anywhere)."""
+        """Return everything registered in a shard: keys (uint64[n]) and tiers (uint8[n]). O(keys held)."""
         keys = np.fromiter(self._held.keys(), dtype=np.uint64, count=len(self._held))
-        tiers = np.fromiter(self._held.values(), dtype=np.uint8, count=len(self._held))
-        here = shard_of(keys, self._shards) == shard
-        return keys[here], tiers[here]
+        held = np.fromiter(self._held.values(), dtype=np.int64, count=len(self._held))
+        here = (shard_of(keys, self._shards) == shard) & (held >> 2 <= self._registered_length)
+        return keys[here], (held[here] & 3).astype(np.uint8)
 
     def _store(self, event: BlockStored) -> None:
         tier = self._tier(event)
@@ -207,27 +226,48 @@ class Holdings:
         return tier
 
     def _edits(self) -> tuple[ShardEdits, ...]:
-        keys: list[int] = []
-        before: list[int] = []
-        after: list[int] = []
+        before: dict[int, int] = {}
+        after: dict[int, int] = {}
         for key in self._tree.take_touched():
-            old, new = self._held.get(key, 0), self._tree.tier(key)
+            old, tier = self._held.get(key, 0), self._tree.tier(key)
+            new = self._tree.length(key) << 2 | tier if tier else 0
             if old == new:
                 continue
-            keys.append(key)
-            before.append(old)
-            after.append(new)
+            if old:
+                self._counts[old >> 2] -= 1
             if new:
+                self._counts[new >> 2] += 1
                 self._held[key] = new
             else:
                 del self._held[key]
-        if not keys:
+            before[key], after[key] = self._reported(old), self._reported(new)
+        self._move_cap(before, after)
+        changed = [key for key in before if before[key] != after[key]]
+        if not changed:
             return ()
+        self._registered += sum((after[key] > 0) - (before[key] > 0) for key in changed)
         return self._by_shard(
-            np.array(keys, dtype=np.uint64),
-            np.array(before, dtype=np.uint8),
-            np.array(after, dtype=np.uint8),
+            np.array(changed, dtype=np.uint64),
+            np.array([before[key] for key in changed], dtype=np.uint8),
+            np.array([after[key] for key in changed], dtype=np.uint8),
         )
+
+    def _reported(self, held: int) -> int:
+        """Tier that is reported of a held key."""
+        return held & 3 if held >> 2 <= self._registered_length else 0
+
+    def _move_cap(self, before: dict[int, int], after: dict[int, int]) -> None:
+        """Register more lengths or fewer, if it is time to; O(keys held) then."""
+        self._cap.update(self._counts)
+        low, high = sorted((self._registered_length, self._cap.length))
+        if low == high:
+            return
+        moved = {key: held for key, held in self._held.items() if low < held >> 2 <= high}
+        for key, held in moved.items():
+            before.setdefault(key, self._reported(held))
+        self._registered_length = self._cap.length
+        for key, held in moved.items():
+            after[key] = self._reported(held)
 
     def _by_shard(
         self, keys: npt.NDArray[np.uint64], before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8]

@@ -128,6 +128,8 @@ class MaintenanceUnit:
                 "worker_id",
                 f"{hello.worker_id} is not in plan version {self._plan.plan_version}; add it to the plan",
             )
+        elif refusal is None and hello.holdings.holdings > self._plan.worker_shard_entries_max:
+            refusal = self._too_many(hello.holdings.holdings)
         elif refusal is None and source is not None and self._goes_back(source, hello):
             refusal = _went_back(source, hello.holdings.sequence)
         if refusal is not None or source is None:
@@ -252,6 +254,9 @@ class MaintenanceUnit:
         if edits.sequence <= source.sequence:
             self.counters.old_messages += 1
             return []
+        held, _ = self._tables.held(source.worker.table, source.worker.slot)
+        if held > self._plan.worker_shard_entries_max:
+            return self._refused(self._too_many(held))
         hole = edits.sequence > source.sequence + 1
         source.sequence = edits.sequence
         if hole:
@@ -282,6 +287,8 @@ class MaintenanceUnit:
             return self._on_hole(source, now_us)
         report = source.report
         refusal = self._add_to_report(source, report, chunk)
+        if refusal is None and report.size > 2 * self._plan.worker_shard_entries_max:
+            refusal = self._too_many(report.size)
         if refusal is not None:
             return self._refused(refusal)
         if chunk.last:
@@ -307,7 +314,17 @@ class MaintenanceUnit:
         report.add(part.keys, part.tiers)
         return None
 
+    def _too_many(self, keys: int) -> Refusal:
+        self.counters.over_bound += 1
+        return Refusal(
+            "index.worker_entries_max",
+            f"{keys} keys of one worker in a shard, and plan version {self._plan.plan_version} allows"
+            f" {self._plan.worker_shard_entries_max}; give agent and unit the same plan, or raise the bound",
+        )
+
     def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
+        if renewal.holdings > self._plan.worker_shard_entries_max:
+            return self._refused(self._too_many(renewal.holdings))
         source.lease_until_us = now_us + self._lease_us
         source.lease_ended = False
         if renewal.sequence > source.sequence:

@@ -49,6 +49,8 @@ class UnitCounters:
     growths: int = 0
     """Tables doubled in place."""
     refusals: int = 0
+    over_bound: int = 0
+    """Refusals of workers that have more keys than the plan allows them."""
     snapshots: int = 0
     overflows: int = 0
     """Subscribers that fell off the log and were sent a snapshot."""

@@ -92,6 +92,7 @@ class WorkerAgent:
             shards=plan.shards,
             repeated_stores=repeated_stores,
             limits=limits,
+            keys_max=plan.worker_entries_max,
         )
         self.batches = 0
         """Batches taken in. Monotonic, as are the three below."""

@@ -14,6 +14,14 @@ _Read = Callable[[ServedWorker], float]
 
 _GAUGES: Final[dict[str, tuple[str, _Read]]] = {
     "blocks": ("Resident blocks known.", lambda w: w.agent.holdings.blocks),
+    "unregistered_keys": (
+        "Prefixes held and not registered: more than index.worker_entries_max, the longest first.",
+        lambda w: w.agent.holdings.unregistered,
+    ),
+    "registered_length_tokens": (
+        "Longest length at which prefixes are registered.",
+        lambda w: w.agent.holdings.registered_length,
+    ),
     "detached_blocks": ("Blocks whose parent is not resident.", lambda w: w.agent.holdings.detached),
     "held_keys": ("Prefixes held at registered lengths.", lambda w: len(w.agent.holdings)),
     "queue_ms": ("Estimated delay before a new request's prefill.", lambda w: _queue_ms(w)),

@@ -1,5 +1,7 @@
 """Everything a writer's table must be between two edits, checked the slow way."""
 
+import numpy as np
+
 from kvcompass.index import ShardTables
 from kvcompass.kernels.hashing import first_node, mix_node, second_node
 from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT
@@ -22,7 +24,7 @@ def audit(writer: ShardTables) -> None:
         assert not linked & set(pins)
         assert linked | set(pins) == set(slots), "an edge without a key, or a key without an edge"
         for at in table.slot_entry.nonzero()[0].tolist():
-            mix = mix_node(table.slot_key[at] ^ table.row[SALT])
+            mix = np.uint64(mix_node(table.slot_key[at] ^ table.row[SALT]))
             nodes = [first_node(mix, table.row[NODES_A]), second_node(mix, *table.row[NODES_A : NODES_B + 1])]
             assert table.edges[int(table.slot_entry[at]) - 1, :2].tolist() == [int(node) for node in nodes]
         parent = list(range(table.heads.size))

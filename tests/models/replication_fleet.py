@@ -38,6 +38,7 @@ block_size = 16
 context_length = 4096
 [index]
 expected_entries = 64
+worker_entries_max = 100000
 [routing]
 lease_ms = {lease_ms}
 [[region]]

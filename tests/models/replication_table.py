@@ -108,6 +108,11 @@ class DictView:
     arriving: bytes = b""
     loads: int = 0
 
+    def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
+        self.begin_snapshot(shard)
+        self.add_snapshot(shard, data)
+        self.end_snapshot(shard, sequence, digest)
+
     def begin_snapshot(self, shard: int) -> None:
         self.arriving = b""
 
