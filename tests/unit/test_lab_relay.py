@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kvcompass.wan import Link, WanError
+from kvcompass.wan import LINK_FIELDS, Link, WanError
 from lab.relay.connection import reset
 from lab.relay.control import ControlApp, Message
 from lab.relay.lane import LANE_BYTES
@@ -258,6 +258,11 @@ async def test_the_control_answers_in_words(
         await ControlApp(network)({"method": method, "path": path}, receive, send)
     assert sent[0]["status"] == status
     assert says in sent[1]["body"].decode().replace('\\"', '"')
+
+
+def test_a_wire_takes_every_figure_of_a_link_and_no_other() -> None:
+    assert WireSettings.__struct_fields__ == ("origin", "destination", *LINK_FIELDS)
+    assert WireSettings("us", "eu", 7.0).link() == Link(7.0)
 
 
 def test_a_link_between_regions_without_a_wire_is_refused() -> None:
