@@ -70,13 +70,16 @@ class Expressions:
         return f"histogram_quantile({q:g}, {buckets}) >= 0"
 
     def state(self, name: str, states: Iterable[str], *by: str) -> str:
-        """Of a gauge that is 1 for the state something is in: the state's place in `states`."""
+        """Of a gauge that is 1 for the state something is in: the state's place in `states`, best first.
+
+        Where `by` lumps several things together, the worst of them.
+        """
         family = _family(name, Kind.GAUGE)
         _check_labels(family, by)
         codes = (
             f"{code} * {self._select(family, name, {'state': state})}" for code, state in enumerate(states)
         )
-        return aggregate("sum", " or ".join(codes), *by)
+        return aggregate("max", " or ".join(codes), *by)
 
     def _gauge(self, how: str, name: str, by: tuple[str, ...], where: dict[str, Where]) -> str:
         family = _family(name, Kind.GAUGE)

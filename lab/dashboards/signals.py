@@ -77,9 +77,9 @@ def processes_down(metrics: Expressions, *by: str) -> str:
 
 def crossing_share(metrics: Expressions, *by: str) -> str:
     """Decisions for a worker of another region, of all. `by`: `region`, or nothing."""
-    pairs = metrics.rate("kvcompass_edge_decisions_total", "region", "worker_region")
+    decisions = "kvcompass_edge_decisions_total"
+    pairs = metrics.rate(decisions, "region", "worker_region")
     # An edge's own region, as a worker's: marks the pairs that stay at home.
-    home = metrics.max("kvcompass_edge_ready", "region")
-    marks = f'label_replace({home}, "worker_region", "$1", "region", "(.*)")'
+    marks = f'label_replace({metrics.rate(decisions, "region")}, "worker_region", "$1", "region", "(.*)")'
     crossing = f"{pairs} unless on (region, worker_region) {marks}"
     return share(aggregate("sum", crossing, *by), aggregate("sum", pairs, *by))

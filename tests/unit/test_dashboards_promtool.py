@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from kvcompass.roles.index_follower import FollowerState
 from lab.dashboards import signals
 from lab.dashboards.alerts import alerts
 from lab.dashboards.promql import Expressions, Scope
 from lab.dashboards.rows import rows
+from lab.dashboards.rows.views import VIEW_STATES
 from lab.dashboards.rows.workers import AGENT_STATES
 from lab.dashboards.verify import substituted
 
@@ -93,8 +95,6 @@ def test_crossing_share_tells_other_regions_from_home(tmp_path) -> None:
         decisions % ("us", "eu", "no_match"): "0+2x60",
         decisions % ("eu", "eu", "no_match"): "0+4x60",
         decisions % ("eu", "us", "no_match"): "0+0x60",
-        'kvcompass_edge_ready{region="us"}': "1x60",
-        'kvcompass_edge_ready{region="eu"}': "0x60",
     }
     by_region = values(
         signals.crossing_share(METRICS, "region"), ('{region="us"}', 0.5), ('{region="eu"}', 0)
@@ -115,6 +115,18 @@ def test_states_become_their_place_in_the_list(tmp_path) -> None:
     coded = METRICS.state("kvcompass_worker_agent_state", places, "worker")
     wanted = [(f'{{worker="{worker}"}}', places[worker]) for worker in ("exact", "partial", "refused")]
     evaluate(tmp_path, series, promql_expr_test=[values(coded, *wanted)])
+
+
+def test_of_two_edges_in_a_region_the_worse_view_is_told(tmp_path) -> None:
+    indicator = 'kvcompass_edge_view_state{instance="%s", region="us", shard="0", state="%s"}'
+    series = {
+        indicator % (edge, state): f"{int(state == 'catching_up')}x60"
+        for edge in ("one", "other")
+        for state in VIEW_STATES
+    }
+    (expression,) = panel_expressions(501)
+    code = list(VIEW_STATES).index(FollowerState.CATCHING_UP)
+    evaluate(tmp_path, series, promql_expr_test=[values(expression, ('{region="us", shard="0"}', code))])
 
 
 def test_the_planned_round_trip_is_both_ways_and_its_error_a_share_of_5_percent(tmp_path) -> None:
