@@ -22,7 +22,9 @@ _PROMETHEUS = "http://127.0.0.1:9090"
 _DASHBOARD = _FOLDER / "grafana/dashboards/kvcompass.json"
 _UNTESTED = ("grafana",)
 """Left out where its image is not at hand: nothing here asks it."""
-_LOG_LINES = 40
+_LOG = Path("out/compose.log")
+_LOG_LINES = 400
+"""Of each container."""
 
 
 def main() -> int:
@@ -84,7 +86,9 @@ def _build(compose: Compose, figures: Figures) -> None:
 def _end(compose: Compose, figures: Figures, *, keep: bool) -> None:
     try:
         if figures.broken:
-            print(compose.logs(_LOG_LINES), file=sys.stderr)
+            _LOG.parent.mkdir(parents=True, exist_ok=True)
+            _LOG.write_text(compose.logs(_LOG_LINES), "utf-8")
+            print(f"compose-test: what the containers said last is in {_LOG}", file=sys.stderr)
         if not keep:
             compose.down()
     except EngineError as error:

@@ -13,6 +13,9 @@ from lab.compose_test.users import Users
 RECOVERY_S = 60.0
 """A service that is not back by then has not recovered. Containers restart at once, the first few times."""
 
+_PROMPT_TOKENS = 4_000
+"""Longer than any first length: every region looks for it."""
+
 _KILL = "kill -9 $(cat /proc/1/task/1/children)"
 """The child of the container's init: what the restart policy sees is a crash."""
 
@@ -38,7 +41,7 @@ def _kill(compose: Compose, front: Front, plan: Plan, service: str) -> float:
         compose.execute(service, "sh", "-c", _KILL)
     wait_until(lambda: compose.started_at(service) != before, RECOVERY_S, f"{service} starts again")
     wait_until(front.whole, RECOVERY_S, f"every edge sees all, after {service} was killed")
-    prompt = new_prompt(1_024)
+    prompt = new_prompt(_PROMPT_TOKENS)
     worker = front.ask(plan.regions[0], prompt).headers["x-kvcompass-worker"]
     wait_until(
         lambda: seen_in(front, plan.regions, worker, prompt),
