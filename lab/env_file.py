@@ -7,10 +7,9 @@ from lab.three_regions import MODEL
 
 
 def env_lines(fleet: Fleet) -> str:
-    """`export` lines: US, EU, ASIA (base URLs of the edges), MODEL, RELAY and PLAN (a file)."""
+    """`export` lines: US, EU, ASIA (base URLs of the edges), MODEL and RELAY."""
     edges = {edge.region.upper(): f"http://{edge.address}" for edge in fleet.blueprint.plan.edges}
-    relay = f"http://{fleet.blueprint.relay_control}"
-    values = {**edges, "MODEL": MODEL, "RELAY": relay, "PLAN": fleet.directory / "plan.toml"}
+    values = {**edges, "MODEL": MODEL, "RELAY": f"http://{fleet.blueprint.relay_control}"}
     return "".join(f"export {name}={value}\n" for name, value in values.items())
 
 

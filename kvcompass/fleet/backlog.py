@@ -33,6 +33,8 @@ class Backlog:
         """When the first one began or will begin."""
         self._ends_us: NDArray[np.int64] = np.full(workers, _FOREVER_US, np.int64)
         """When its time is over."""
+        self._first_end_us = _FOREVER_US
+        """No prefill's time is over before this."""
 
     def add(self, request_id: Hashable, worker: int, work_us: int, begins_us: int) -> None:
         """A prefill is asked for; it begins at `begins_us`, and not before those in front of it are over."""
@@ -53,11 +55,20 @@ class Backlog:
         if first:
             self._begin(worker, now_us)
 
-    def remaining_us(self, now_us: int) -> NDArray[np.int64]:
-        """int64[W], none negative; a new array. Amortised O(W)."""
-        for worker in np.flatnonzero(self._ends_us <= now_us).tolist():
-            self._age(worker, now_us)
-        return self._whole_us - np.maximum(now_us - self._began_us, 0)
+    def age(self, now_us: int) -> None:
+        """Take out the prefills whose time is over by then. O(1) while there are none, else O(W)."""
+        if now_us >= self._first_end_us:
+            for worker in np.flatnonzero(self._ends_us <= now_us).tolist():
+                self._age(worker, now_us)
+            self._first_end_us = int(self._ends_us.min())
+
+    @property
+    def work_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """int64[W] each, to be read after `age`: the work of a worker's queue, and when its first one began.
+
+        What remains at `now_us` is the work less the time since then. In place for as long as this lives.
+        """
+        return self._whole_us, self._began_us
 
     def _age(self, worker: int, now_us: int) -> None:
         queue = self._queues[worker]
@@ -70,4 +81,6 @@ class Backlog:
         first = next(iter(self._queues[worker].values()), None)
         began_us = _FOREVER_US if first is None else max(free_us, first.begins_us)
         self._began_us[worker] = began_us
-        self._ends_us[worker] = _FOREVER_US if first is None else began_us + first.work_us
+        ends_us = _FOREVER_US if first is None else began_us + first.work_us
+        self._ends_us[worker] = ends_us
+        self._first_end_us = min(self._first_end_us, ends_us)

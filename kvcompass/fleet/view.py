@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
 from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.kernels.queues import estimate_queues
 from kvcompass.plan.model import Plan
 from kvcompass.score import ScoreInputs
 
@@ -100,6 +101,11 @@ class FleetView:
         self._report_weight = plan.routing.ewma_weight
         self._loads: list[WorkerLoad | None] = [None] * len(workers)
         self._reported_ms: NDArray[np.float64] = np.zeros(len(workers))
+        self._queue_inputs = (
+            self._reported_ms,
+            self.in_flight.unreported_us,
+            *self.in_flight.backlog.work_us,
+        )
         self._learned_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._out: NDArray[np.bool_] = np.zeros(len(workers), np.bool_)
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
@@ -180,9 +186,8 @@ class FleetView:
         self.beliefs.recover(now_us)
         if now_us >= self._standing_until_us:
             self._stand(now_us)
-        np.divide(self.in_flight.unreported_us, 1000.0, out=self.queue_ms)
-        np.add(self.queue_ms, self._reported_ms, out=self.queue_ms)
-        np.maximum(self.queue_ms, self.in_flight.backlog.remaining_us(now_us) / 1000.0, out=self.queue_ms)
+        self.in_flight.backlog.age(now_us)
+        estimate_queues(*self._queue_inputs, now_us, self.queue_ms)
 
     def standing_of(self, worker: int) -> Standing:
         """Standing of one worker, as of the last refresh."""

@@ -54,7 +54,7 @@ def new_row(size: TableSize, table: int, salt: int) -> U64:
     row[BUCKETS] = size.buckets
     row[NODES_A] = size.nodes_a
     row[NODES_B] = size.nodes_b
-    row[SALT] = salt
+    row[SALT] = salt | 1
     row[TABLE] = table
     start_digest(row)
     return row

@@ -23,6 +23,7 @@ from kvcompass.kernels.patch_records import (
     apply_groups,
     check_groups,
 )
+from kvcompass.kernels.probes import PROBE, PROBES
 
 
 class IndexView:
@@ -49,6 +50,7 @@ class IndexView:
         self._arena.take(blank.words.size)
         self._blank = blank.row
         """The row of a table that a shard lacks: all its words are zero."""
+        self._probes = np.zeros((PROBES, PROBE), np.uint64)
         self.directory = np.tile(self._blank, (shape.shards * shape.tables, 1))
         self._wide = np.zeros_like(self.directory)
         """Rows of the tables that are laid beside others to double them; zero where none is."""
@@ -166,7 +168,7 @@ class IndexView:
         """Values of keys in every table of their shards, uint64[n, tables]; zero where a shard is absent."""
         keys = np.array(keys, np.uint64)
         values = np.zeros((keys.size, self.shape.tables), np.uint64)
-        lookup_keys(self.words, self.directory, self.present, keys, values)
+        lookup_keys(self.words, self.directory, self.present, self._probes, keys, values)
         return values
 
     @property

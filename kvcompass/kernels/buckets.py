@@ -196,8 +196,8 @@ def read_bucket(
 @kernel
 def read_key(words: Words, row: U64, key: np.uint64) -> np.uint64:
     """Value of a key, exact if it is present; else 0, or another key's value if the fingerprints agree."""
-    bucket_mix = mix_bucket(key ^ row[SALT])
-    node_mix = mix_node(key ^ row[SALT])
+    bucket_mix = mix_bucket(key) * row[SALT]
+    node_mix = mix_node(key) * row[SALT]
     return read_bucket(words, row, named_bucket(words, row, bucket_mix, node_mix), bucket_mix, node_mix)
 
 

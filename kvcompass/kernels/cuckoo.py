@@ -77,8 +77,8 @@ def place(table: Table, scratch: Scratch, bucket: Int, key: np.uint64, value: np
     entries[held] = entry
     held += 1
     for j in range(held):
-        group[j, 1] = mix_node(group[j, 0] ^ row[SALT])
-        group[j, 2] = mix_bucket(group[j, 0] ^ row[SALT])
+        group[j, 1] = mix_node(group[j, 0]) * row[SALT]
+        group[j, 2] = mix_bucket(group[j, 0]) * row[SALT]
 
     seed = read_seed(table.words, row, np.uint64(bucket))
     tried = 0
@@ -144,7 +144,7 @@ def find_path(table: Table, scratch: Scratch, named: Int, other: Int) -> Int:
         if depth < PATH_LIMIT:
             for turn in range(SLOTS):
                 slot = (turn + bucket + depth) & 3
-                bucket_mix = mix_bucket(table.slot_key[4 * bucket + slot] ^ table.row[SALT])
+                bucket_mix = mix_bucket(table.slot_key[4 * bucket + slot]) * table.row[SALT]
                 first = np.int64(first_bucket(bucket_mix, buckets))
                 second = np.int64(second_bucket(bucket_mix, buckets))
                 target = second if first == bucket else first

@@ -67,8 +67,8 @@ def split_entries(table: Table, wide: Table, bucket: Int) -> np.uint64:
         if table.slot_entry[at] == 0:
             continue
         key: np.uint64 = table.slot_key[at]
-        bucket_mix = mix_bucket(key ^ row[SALT])
-        node_mix = mix_node(key ^ row[SALT])
+        bucket_mix = mix_bucket(key) * row[SALT]
+        node_mix = mix_node(key) * row[SALT]
         second = np.int64(second_bucket(bucket_mix, row[BUCKETS])) == bucket
         if second and np.int64(first_bucket(bucket_mix, row[BUCKETS])) == bucket:
             a = first_node(node_mix, row[NODES_A])

@@ -1,7 +1,8 @@
 """The hash functions of the index, all in uint64: every constant is wrapped, or its type would change.
 
-Two independent 64-bit mixes of (key ^ salt): the *bucket mix* names the two candidate buckets, the *node mix*
-names the two Othello nodes and, through a bucket's seed, the slot. Shards are cut by a key's raw top bits
+Two independent 64-bit mixes of a key, each times the table's odd salt: the *bucket mix* names the two
+candidate buckets, the *node mix* names the two Othello nodes and, through a bucket's seed, the slot. A key is
+mixed once for all tables; the product alone is new at each. Shards are cut by a key's raw top bits
 (`kvcompass.keys.shard_of`); both mixes are full avalanches, so a shard's keys still spread over all buckets.
 """
 

@@ -23,6 +23,7 @@ BUCKETS: Final = 2
 NODES_A: Final = 3
 NODES_B: Final = 4
 SALT: Final = 5
+"""Odd; what a table multiplies the mixes of keys by."""
 TABLE: Final = 6
 """Table id within the shard; enters the digest."""
 DIGEST: Final = 7

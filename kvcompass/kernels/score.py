@@ -57,6 +57,7 @@ def least_joint_score(
     expected_tokens: I32,
     tier: U8,
     candidate: Flags,
+    other: Flags,
     local: Flags,
     prompt_tokens: int,
     queue_scale_ms: float,
@@ -64,23 +65,27 @@ def least_joint_score(
     tie_ms: float,
     turn: int,
     terms: F64,
-) -> tuple[int, int, int, int, float]:
+) -> tuple[int, int, int, int, int, float]:
     """Weigh every worker; fills terms[4, W] (rows above) for candidates and others alike.
 
     A worker is credited with the longer of its indexed and its expected match; an expected one will be in
     VRAM. The capacity price is that of the shortest queue among the candidates (there is at least one).
-    Returns (worker, holder, longest, local_best, price): the candidate of least total, among ties (within
-    tie_ms) the first at or after `turn`, wrapping; the least-total candidate of those credited with the
-    longest match; that match; the longest indexed match among workers flagged local, candidates or not.
+    Returns (worker, holder, longest, other_best, local_best, price): the candidate of least total, among ties
+    (within tie_ms) the first at or after `turn`, wrapping; the least-total candidate of those credited with
+    the longest match; that match; the longest indexed match among workers flagged other, and among those
+    flagged local, candidates or not.
     """
     workers = wan_ms.size
     least_queue = np.inf
     longest = 0
+    other_best = 0
     local_best = 0
     for w in range(workers):
         if candidate[w]:
             least_queue = min(least_queue, queue_ms[w])
             longest = max(longest, max(match_tokens[w], expected_tokens[w]))
+        if other[w]:
+            other_best = max(other_best, match_tokens[w])
         if local[w]:
             local_best = max(local_best, match_tokens[w])
     price = capacity_price(least_queue, queue_scale_ms, price_max)
@@ -107,4 +112,4 @@ def least_joint_score(
     for w in range(workers):
         if candidate[w] and terms[TOTAL, w] <= least + tie_ms and (worker < 0 or worker < turn <= w):
             worker = w
-    return worker, holder, longest, local_best, price
+    return worker, holder, longest, other_best, local_best, price

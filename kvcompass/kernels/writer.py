@@ -79,8 +79,8 @@ _3: Final = np.uint64(3)
 @kernel
 def find_slot(table: Table, key: np.uint64) -> Int:
     """Position (4 * bucket + slot) of a present key, else -1: it is always where a view would look."""
-    bucket_mix = mix_bucket(key ^ table.row[SALT])
-    node_mix = mix_node(key ^ table.row[SALT])
+    bucket_mix = mix_bucket(key) * table.row[SALT]
+    node_mix = mix_node(key) * table.row[SALT]
     bucket = named_bucket(table.words, table.row, bucket_mix, node_mix)
     slot = slot_of(node_mix, read_seed(table.words, table.row, bucket))
     at = 4 * np.int64(bucket) + np.int64(slot)
@@ -101,8 +101,8 @@ def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> 
         entry = np.int64(table.free[counts[FREE] - 1])
     elif entry == table.free.size:
         return False
-    bucket_mix = mix_bucket(key ^ row[SALT])
-    node_mix = mix_node(key ^ row[SALT])
+    bucket_mix = mix_bucket(key) * row[SALT]
+    node_mix = mix_node(key) * row[SALT]
     first = np.int64(first_bucket(bucket_mix, row[BUCKETS]))
     second = np.int64(second_bucket(bucket_mix, row[BUCKETS]))
     a = np.int64(first_node(node_mix, row[NODES_A]))

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from kvcompass.fleet.in_flight import Flight
 from kvcompass.fleet.load import LoadVerdict, RegionLoad
 from kvcompass.fleet.sequence_guard import SequenceGuard
 from kvcompass.fleet.view import FleetView, Standing
-from kvcompass.index.lookup_unit import Matches
+from kvcompass.index.lookup_unit import Lookup, Matches
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.model import Plan
 from kvcompass.roles.messages import AgentLoad
@@ -25,13 +24,6 @@ from kvcompass.routing.request import RoutingRequest
 
 EXPECTATION_LIMIT = 4_096
 """Requests whose prefixes are expected at once; a few seconds of a busy edge."""
-
-
-class Lookup(Protocol):
-    """Finds matches; `kvcompass.index.LookupUnit` over the edge's view is one."""
-
-    def match(self, keys: NDArray[np.uint64]) -> Matches:
-        """Longest match at every worker for a prompt with these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ class EdgeRole:
         self.region = edge.region
         self.fleet = FleetView(plan, plan.region_index(edge.region))
         self.policy = make_policy(
-            policy, self.fleet, rotation_start=position * len(plan.workers) // len(plan.edges)
+            policy, self.fleet, rotation_start=position * len(plan.workers) // len(plan.edges), lookup=lookup
         )
         self.expected = ExpectedHoldings(query_plan(plan).rungs, len(plan.workers), EXPECTATION_LIMIT)
         self.broadcasts = BroadcastSchedule(plan, edge.region)
@@ -76,7 +68,6 @@ class EdgeRole:
         self.wrong_claims = 0
         self.cross_region_hits = 0
         self._lease_us = plan.routing.lease_ms * 1000
-        self._lookup = lookup
         self._epoch = epoch
         self._sequence = 0
         self._guard = SequenceGuard()
@@ -106,7 +97,7 @@ class EdgeRole:
         request = RoutingRequest(
             prompt_tokens,
             sharing_group,
-            self._lookup.match(keys),
+            None,
             keys,
             self.expected.match(keys, now_us),
             exclude,

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvcompass.fleet.view import FleetView, Standing
 from kvcompass.routing.decision import NoWorker, NoWorkerReason
+from kvcompass.score import Standings
 
 _CONSIDERED = (Standing.KNOWN, Standing.UNKNOWN, Standing.SUSPECTED)
 
@@ -16,11 +14,9 @@ class CandidateSet:
     """The workers a request may go to, all of one standing."""
 
     standing: Standing
-    mask: NDArray[np.bool_]
-    """bool[W]."""
+    standings: Standings
     count: int
-    others: NDArray[np.intp]
-    """intp[n]: the workers of the group within reach that are no candidates."""
+    """Of candidates."""
 
 
 class CandidateSets:
@@ -71,5 +67,7 @@ class CandidateSets:
             mask = untried & (fleet.standing == standing)
             count = int(mask.sum())
             if count:
-                return CandidateSet(standing, mask, count, np.flatnonzero(members & ~mask))
+                return CandidateSet(
+                    standing, Standings(mask, members & ~mask, fleet.local_in_group[sharing_group]), count
+                )
         return NoWorker(NoWorkerReason.ALL_TRIED, "every live worker has already failed this request")

@@ -19,14 +19,13 @@ def decision_for(
     weighed: Weighed,
 ) -> Decision:
     """The decision without its candidates."""
-    matches = request.matches
     residual = request.prompt_tokens - float(weighed.effective_match[worker])
     return Decision(
         worker=worker,
         worker_id=fleet.worker_ids[worker],
         region=fleet.region_names[worker],
-        match_tokens=int(matches.match_tokens[worker]),
-        tier=Tier(int(matches.tier[worker])),
+        match_tokens=int(weighed.match_tokens[worker]),
+        tier=Tier(int(weighed.tier[worker])),
         score_ms=float(weighed.total_ms[worker]),
         reason=reason,
         policy=policy,
@@ -44,23 +43,23 @@ def explained(
     fleet: FleetView, request: RoutingRequest, candidates: CandidateSet, weighed: Weighed, now_us: int
 ) -> tuple[Candidate, ...]:
     """Every worker with its terms: candidates first, best first; then the others, as they would score."""
-    order = np.lexsort((weighed.total_ms, ~candidates.mask))
+    order = np.lexsort((weighed.total_ms, ~candidates.standings.candidate))
     return tuple(
         Candidate(
             worker=worker,
             worker_id=fleet.worker_ids[worker],
             region=fleet.region_names[worker],
             standing=fleet.standing_of(worker),
-            is_candidate=bool(candidates.mask[worker]),
+            is_candidate=bool(candidates.standings.candidate[worker]),
             score_ms=float(weighed.total_ms[worker]),
             wan_charge_ms=float(fleet.wan_charge_ms[worker]),
             queue_ms=float(fleet.queue_ms[worker]),
             queue_age_ms=fleet.age_ms(worker, now_us),
             recompute_ms=float(weighed.recompute_ms[worker]),
             reload_ms=float(weighed.reload_ms[worker]),
-            match_tokens=int(request.matches.match_tokens[worker]),
+            match_tokens=int(weighed.match_tokens[worker]),
             expected_tokens=request.expected_at(worker),
-            tier=Tier(int(request.matches.tier[worker])),
+            tier=Tier(int(weighed.tier[worker])),
             belief=float(fleet.beliefs.values[worker]),
             requests_in_flight=int(fleet.in_flight.requests[worker]),
         )

@@ -3,24 +3,34 @@
 from dataclasses import replace
 
 from kvcompass.fleet.view import FleetView
+from kvcompass.index.lookup_unit import Lookup
 from kvcompass.routing.candidates import CandidateSets
 from kvcompass.routing.decision import Decision, NoWorker
 from kvcompass.routing.explanation import decision_for, explained
 from kvcompass.routing.reasons import reason_for
 from kvcompass.routing.request import RoutingRequest
 from kvcompass.routing.rotation import Rotation
+from kvcompass.routing.weighing import weigh
 from kvcompass.score import JointScore
 
 
 class JointScorePolicy:
     """Least joint score (paper 3.4) over the workers within reach; ties are taken in turns."""
 
-    def __init__(self, name: str, fleet: FleetView, rotation_start: int, *, own_region: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        fleet: FleetView,
+        rotation_start: int,
+        lookup: Lookup | None,
+        *,
+        own_region: bool,
+    ) -> None:
         self.name = name
         self._fleet = fleet
         self._candidates = CandidateSets(fleet, own_region=own_region)
         self._rotation = Rotation(rotation_start)
-        self._score = JointScore(fleet.score_inputs, fleet.plan.routing)
+        self._score = JointScore(fleet.score_inputs, fleet.plan.routing, lookup)
 
     def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
         """Choose; all that changes is whose turn it is among equals."""
@@ -29,15 +39,7 @@ class JointScorePolicy:
         candidates = self._candidates.of(request.sharing_group, request.exclude)
         if isinstance(candidates, NoWorker):
             return candidates
-        weighed = self._score.weigh(
-            request.matches.match_tokens,
-            request.expected_tokens,
-            request.matches.tier,
-            candidates.mask,
-            fleet.local_in_group[request.sharing_group],
-            request.prompt_tokens,
-            self._rotation.turn,
-        )
+        weighed = weigh(self._score, request, candidates, self._rotation.turn)
         reason = reason_for(fleet, request, candidates, weighed)
         decision = decision_for(weighed.worker, reason, self.name, fleet, request, weighed)
         if explain:

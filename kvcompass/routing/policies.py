@@ -1,10 +1,12 @@
 """The policies by name, and what they have in common."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
 from kvcompass.fleet.view import FleetView
+from kvcompass.index.lookup_unit import Lookup
 from kvcompass.routing.decision import Decision, NoWorker
 from kvcompass.routing.joint_score import JointScorePolicy
 from kvcompass.routing.names import PolicyName
@@ -23,20 +25,25 @@ class Policy(Protocol):
         """Choose a worker; `explain` lists every candidate and takes nobody's turn."""
 
 
-Maker = Callable[[FleetView, int], Policy]
-"""Makes a policy of a fleet view and the position its turns start at."""
+Maker = Callable[[FleetView, int, Lookup | None], Policy]
+"""Makes a policy of a fleet view, the position its turns start at and where it looks matches up."""
 
 POLICIES: Mapping[PolicyName, Maker] = MappingProxyType(
     {
-        "kvcompass": lambda fleet, start: JointScorePolicy("kvcompass", fleet, start, own_region=False),
-        "regional": lambda fleet, start: JointScorePolicy("regional", fleet, start, own_region=True),
-        "round_robin": lambda fleet, start: RoundRobinPolicy("round_robin", fleet, start),
+        "kvcompass": partial(JointScorePolicy, "kvcompass", own_region=False),
+        "regional": partial(JointScorePolicy, "regional", own_region=True),
+        "round_robin": partial(RoundRobinPolicy, "round_robin"),
     }
 )
 """`kvcompass`: joint score over the world. `regional`: the same within the origin region, as if it stood
 alone. `round_robin`: turns over all live workers of the world."""
 
 
-def make_policy(name: PolicyName, fleet: FleetView, rotation_start: int = 0) -> Policy:
-    """A policy by its name in `POLICIES` (settings refuse others before this)."""
-    return POLICIES[name](fleet, rotation_start)
+def make_policy(
+    name: PolicyName, fleet: FleetView, rotation_start: int = 0, lookup: Lookup | None = None
+) -> Policy:
+    """A policy by its name in `POLICIES` (settings refuse others before this).
+
+    `lookup` is needed for requests that come without their matches.
+    """
+    return POLICIES[name](fleet, rotation_start, lookup)

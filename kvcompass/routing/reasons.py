@@ -21,11 +21,11 @@ def reason_for(
     if candidates.count == 1:
         return Reason.ONLY_CANDIDATE
     worker = weighed.worker
-    credited = int(request.matches.match_tokens[worker])
+    credited = int(weighed.match_tokens[worker])
     expected = request.expected_at(worker)
     if expected > credited:
         return Reason.EXPECTED_MATCH
-    if request.matches.match_tokens[candidates.others].max(initial=0) > weighed.longest:
+    if weighed.other_best > weighed.longest:
         return Reason.HOLDER_UNAVAILABLE
     if weighed.longest == 0:
         return Reason.NO_MATCH

@@ -16,9 +16,10 @@ class RoutingRequest:
     """L."""
     sharing_group: str
     """Only workers of this group are candidates."""
-    matches: Matches
+    matches: Matches | None
+    """What the index says of each worker; None: the policy looks the keys up, in the call that scores."""
     keys: NDArray[np.uint64]
-    """uint64[n]: keys of the first n rungs of the query plan; carried to the decision, not read."""
+    """uint64[n]: keys of the first n rungs of the query plan; carried to the decision."""
     expected_tokens: NDArray[np.int32] | None = None
     """int32[W]: what requests under way are about to leave at each worker, tokens; None when nowhere any."""
     exclude: frozenset[int] = frozenset()

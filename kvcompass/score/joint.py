@@ -1,10 +1,13 @@
-"""The joint score over arrays of workers: one kernel call, no allocation."""
+"""The joint score over arrays of workers: one kernel call."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.index.lookup_unit import Lookup, LookupUnit, Matches
+from kvcompass.kernels.decide import match_and_weigh
 from kvcompass.kernels.score import EFFECTIVE, RECOMPUTE, RELOAD, TOTAL, least_joint_score
 from kvcompass.plan.model import RoutingRule
 
@@ -23,9 +26,8 @@ class ScoreInputs:
     belief: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
-    """One request against every worker. The arrays (float64[W]) are valid until the next `weigh`."""
+class Weighed(NamedTuple):
+    """One request against every worker. The arrays (one value a worker) are valid until the next weighing."""
 
     worker: int
     """The candidate of least score; among equals the first at or after `turn`, wrapping."""
@@ -33,10 +35,16 @@ class Weighed:
     """The candidate of least score among those credited with the longest match."""
     longest: int
     """The longest match a candidate is credited with, tokens."""
+    other_best: int
+    """The longest indexed match among the workers flagged other, tokens."""
     local_best: int
     """The longest indexed match among the workers flagged local, tokens."""
     capacity_price: float
     """lambda."""
+    match_tokens: NDArray[np.int32]
+    """Indexed matches."""
+    tier: NDArray[np.uint8]
+    """Of the indexed matches."""
     effective_match: NDArray[np.float64]
     recompute_ms: NDArray[np.float64]
     reload_ms: NDArray[np.float64]
@@ -44,71 +52,102 @@ class Weighed:
     """The score; of candidates and others alike."""
 
 
+class Standings(NamedTuple):
+    """Who a request may go to, and among whom its matches are compared: bool[W] each."""
+
+    candidate: NDArray[np.bool_]
+    """At least one is set."""
+    other: NDArray[np.bool_]
+    """Workers within reach that serve the request's group and are no candidates."""
+    local: NDArray[np.bool_]
+    """Workers of the origin region that serve the request's group, candidates or not."""
+
+
 class JointScore:
     """Weighs requests against one fleet's workers with the constants of its plan.
 
-    Made ready at construction: the kernel is compiled or loaded there, so that no request waits for it.
+    Made ready at construction: the kernels are compiled or loaded there, so that no request waits for them.
     """
 
-    def __init__(self, inputs: ScoreInputs, rule: RoutingRule) -> None:
+    def __init__(self, inputs: ScoreInputs, rule: RoutingRule, lookup: Lookup | None = None) -> None:
         workers = len(inputs.wan_charge_ms)
-        self._inputs = inputs
-        self._rule = rule
+        self._inputs = (
+            inputs.wan_charge_ms,
+            inputs.queue_ms,
+            inputs.prefill_ms_per_token,
+            inputs.reload_ms_per_token,
+            inputs.belief,
+        )
+        self._rule = (rule.queue_scale_ms, rule.capacity_price_max, TIE_MS)
+        self._lookup = lookup
+        self._unit = lookup if isinstance(lookup, LookupUnit) else None
         self._terms = np.zeros((4, workers))
+        self._rows = tuple(self._terms[row] for row in (EFFECTIVE, RECOMPUTE, RELOAD, TOTAL))
+        self._found = Matches.none(workers)
         self._nothing_expected = np.zeros(workers, np.int32)
         everyone = np.ones(workers, np.bool_)
-        no_tier = np.zeros(workers, np.uint8)
-        self.weigh(self._nothing_expected, None, no_tier, everyone, everyone, prompt_tokens=1, turn=0)
+        standings = Standings(everyone, everyone, everyone)
+        self.weigh(self._found, None, standings, prompt_tokens=1, turn=0)
+        if self._unit is not None:
+            self.match_and_weigh(np.zeros(0, np.uint64), None, standings, prompt_tokens=1, turn=0)
 
     def weigh(
         self,
-        match_tokens: NDArray[np.int32],
+        matches: Matches,
         expected_tokens: NDArray[np.int32] | None,
-        tier: NDArray[np.uint8],
-        candidate: NDArray[np.bool_],
-        local: NDArray[np.bool_],
+        standings: Standings,
         prompt_tokens: int,
         turn: int,
     ) -> Weighed:
         """Score a request at all W workers. O(W), some microseconds.
 
         Args:
-            match_tokens: int32[W], indexed matches, none longer than the prompt.
+            matches: Indexed matches, none longer than the prompt.
             expected_tokens: int32[W], expected matches; a worker is credited with the longer of the two.
-            tier: uint8[W], of the indexed matches.
-            candidate: bool[W], at least one set.
-            local: bool[W], workers of the origin region that serve the request's group, candidates or not.
+            standings: Whose score counts.
             prompt_tokens: L.
             turn: a worker's index; decides among equals.
         """
-        inputs = self._inputs
-        worker, holder, longest, local_best, price = least_joint_score(
-            inputs.wan_charge_ms,
-            inputs.queue_ms,
-            inputs.prefill_ms_per_token,
-            inputs.reload_ms_per_token,
-            inputs.belief,
-            match_tokens,
+        best = least_joint_score(
+            *self._inputs,
+            matches.match_tokens,
             self._nothing_expected if expected_tokens is None else expected_tokens,
-            tier,
-            candidate,
-            local,
+            matches.tier,
+            *standings,
             prompt_tokens,
-            self._rule.queue_scale_ms,
-            self._rule.capacity_price_max,
-            TIE_MS,
+            *self._rule,
             turn,
             self._terms,
         )
-        terms = self._terms
-        return Weighed(
-            int(worker),
-            int(holder),
-            int(longest),
-            int(local_best),
-            float(price),
-            terms[EFFECTIVE],
-            terms[RECOMPUTE],
-            terms[RELOAD],
-            terms[TOTAL],
+        return Weighed(*best, matches.match_tokens, matches.tier, *self._rows)
+
+    def match_and_weigh(
+        self,
+        keys: NDArray[np.uint64],
+        expected_tokens: NDArray[np.int32] | None,
+        standings: Standings,
+        prompt_tokens: int,
+        turn: int,
+    ) -> Weighed:
+        """Look a prompt up and score it; `kvcompass.index.LookupUnit` and score are then one kernel call.
+
+        Args:
+            keys: uint64[n], those of the query plan's first n rungs.
+            expected_tokens: As of `weigh`, and so are the others.
+        """
+        if self._unit is None:
+            assert self._lookup is not None, "made without a lookup"
+            return self.weigh(self._lookup.match(keys), expected_tokens, standings, prompt_tokens, turn)
+        found = self._found
+        arguments: tuple[Any, ...] = (
+            *self._unit.arguments(keys, found),
+            *self._inputs,
+            self._nothing_expected if expected_tokens is None else expected_tokens,
+            *standings,
+            prompt_tokens,
+            *self._rule,
+            turn,
+            self._terms,
         )
+        best = match_and_weigh(*arguments)
+        return Weighed(*best, found.match_tokens, found.tier, *self._rows)

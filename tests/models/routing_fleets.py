@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.fleet.backlog import Backlog
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.index import Matches
 from kvcompass.plan.model import (
@@ -80,6 +81,15 @@ def matched(workers: int, holdings: dict[int, tuple[int, int]] | None = None) ->
         answer.match_tokens[worker] = tokens
         answer.tier[worker] = tier
     return answer
+
+
+def remaining(backlog: Backlog, now_us: int) -> list[int]:
+    """What is left of each worker's own prefills, microseconds."""
+    backlog.age(now_us)
+    work_us, began_us = backlog.work_us
+    return [
+        work - max(now_us - began, 0) for work, began in zip(work_us.tolist(), began_us.tolist(), strict=True)
+    ]
 
 
 class FakeLookup:

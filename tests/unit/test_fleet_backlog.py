@@ -8,13 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvcompass.fleet.backlog import Backlog
+from tests.models.routing_fleets import remaining
 
 WORKERS = 2
 workers = st.integers(0, WORKERS - 1)
-
-
-def remaining(backlog: Backlog, now_us: int) -> list[int]:
-    return backlog.remaining_us(now_us).tolist()
 
 
 def test_work_is_whole_until_it_begins_then_ages_and_is_never_negative() -> None:

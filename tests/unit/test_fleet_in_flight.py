@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvcompass.fleet.in_flight import Flight, InFlight
+from tests.models.routing_fleets import remaining
 
 WORKERS = 3
 LIMIT = 6
@@ -82,8 +83,8 @@ class InFlightMachine(RuleBasedStateMachine):
             assert self.table.requests[worker] == len(own)
             prefills = [flight for flight in own if not flight.first_byte]
             assert self.table.unreported_us[worker] == sum(f.work_us for f in prefills if f.unreported)
-            remaining = self.table.backlog.remaining_us(self.now_us)
-            assert remaining[worker] == sum(flight.work_us for flight in prefills)
+            left = remaining(self.table.backlog, self.now_us)
+            assert left[worker] == sum(flight.work_us for flight in prefills)
 
 
 TestInFlight = InFlightMachine.TestCase

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 LAWS = (
     "test_index_laws.py",
     "test_index_match.py",
+    "test_index_fleets.py",
     "test_index_malformed.py",
     "test_index_view_tables.py",
     "test_score_joint.py",

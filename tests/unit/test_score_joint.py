@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.index import Matches
 from kvcompass.plan.model import RoutingRule
-from kvcompass.score import JointScore, ScoreInputs, Weighed
+from kvcompass.score import JointScore, ScoreInputs, Standings, Weighed
 from kvcompass.tier import Tier
 from tests.models.score_naive import NaiveWorker, naive_price, naive_score
 
@@ -38,13 +39,12 @@ def weigh(workers: list[NaiveWorker], turn: int = 0) -> Weighed:
         return np.array([getattr(w, name) for w in workers], dtype)
 
     inputs = ScoreInputs(*(column(name) for name in ("wan_ms", "queue_ms", "beta", "gamma", "belief")))
+    candidate = column("is_candidate", np.bool_)
     tier = np.array([Tier.DRAM if w.in_dram else Tier.VRAM for w in workers], np.uint8)
     return JointScore(inputs, RULE).weigh(
-        column("match", np.int32),
+        Matches(column("match", np.int32), tier),
         column("expected", np.int32),
-        tier,
-        column("is_candidate", np.bool_),
-        column("is_local", np.bool_),
+        Standings(candidate, ~candidate, column("is_local", np.bool_)),
         L,
         turn,
     )
@@ -68,6 +68,8 @@ def test_every_term_and_choice_equals_the_naive_twin(workers: list[NaiveWorker],
     assert workers[weighed.holder].is_candidate
     holders = [scores[i] for i in candidates if workers[i].credited == weighed.longest]
     assert scores[weighed.holder] == pytest.approx(min(holders))
+    others = [w.match for w in workers if not w.is_candidate]
+    assert weighed.other_best == max(others, default=0)
     local = [w.match for w in workers if w.is_local]
     assert weighed.local_best == max(local, default=0)
 
