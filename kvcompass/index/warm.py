@@ -6,15 +6,20 @@ from kvcompass.index.lookup_unit import LookupUnit, WorkerMap
 from kvcompass.index.shape import IndexShape
 from kvcompass.index.shard_tables import ShardTables
 from kvcompass.index.view import IndexView
+from kvcompass.kernels.queues import estimate_queues
 from kvcompass.levels import QueryPlan
+from kvcompass.plan.model import RoutingRule
 
 
-def warm() -> None:
-    """Call every kernel once, with the types of production. About 40 s on a machine's first call, else 0.5 s.
+def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
+    """Call every kernel of a layout once, with the types of production.
 
-    A process whose kernels are not warm would stop for that long in the middle of its first requests.
+    About a minute on a machine's first call, else 0.5 s. A process whose kernels are not warm would stop for
+    that long in the middle of its first requests.
     """
-    shape = IndexShape(shards=1, tables=1, value_bits=32, expected_entries=1)
+    from kvcompass.score import JointScore, ScoreInputs  # which is built on this package
+
+    shape = IndexShape(shards=1, tables=1, value_bits=value_bits, expected_entries=1, layout=layout)
     writer, view = ShardTables(shape, 0, random_seed=0), IndexView(shape)
     view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
     keys = np.arange(64, dtype=np.uint64)
@@ -34,4 +39,7 @@ def warm() -> None:
         guard=np.full((1, 1), -1, np.int32),
     )
     place = WorkerMap(*(np.zeros(1, np.int32) for _ in range(3)))
-    LookupUnit(view, query_plan, place, 0).match(keys[:1])
+    unit = LookupUnit(view, query_plan, place, 0)
+    unit.match(keys[:1])
+    JointScore(ScoreInputs(*np.ones((5, 1))), RoutingRule(), unit)
+    estimate_queues(np.zeros(1), *np.zeros((3, 1), np.int64), 0, np.zeros(1))
