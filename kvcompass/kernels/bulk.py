@@ -49,7 +49,7 @@ def place_keys(slot_key: U64, slot_entry: U32, row: U64, keys: U64, left: I64, f
     for i in range(first, end):
         number = np.uint32(i + 1)
         key: np.uint64 = keys[i]
-        mix = mix_bucket(key ^ row[SALT])
+        mix = mix_bucket(key) * row[SALT]
         bucket = np.int64(first_bucket(mix, row[BUCKETS]))
         other = np.int64(second_bucket(mix, row[BUCKETS]))
         if _free(slot_entry, other) > _free(slot_entry, bucket):
@@ -67,7 +67,7 @@ def place_keys(slot_key: U64, slot_entry: U32, row: U64, keys: U64, left: I64, f
             at = SLOTS * bucket + np.int64((mix >> np.uint64(turn & 31)) & np.uint64(3))
             key, slot_key[at] = slot_key[at], key
             number, slot_entry[at] = slot_entry[at], number
-            mix = mix_bucket(key ^ row[SALT])
+            mix = mix_bucket(key) * row[SALT]
             other = np.int64(first_bucket(mix, row[BUCKETS]))
             bucket = np.int64(second_bucket(mix, row[BUCKETS])) if other == bucket else other
         if not placed:
@@ -116,8 +116,8 @@ def settle_buckets(
             if number < 0:
                 continue
             key: np.uint64 = slot_key[at]
-            node_mix = mix_node(key ^ row[SALT])
-            bucket_mix = mix_bucket(key ^ row[SALT])
+            node_mix = mix_node(key) * row[SALT]
+            bucket_mix = mix_bucket(key) * row[SALT]
             slot_entry[at] = 0
             twice = False
             for i in range(held):
