@@ -42,4 +42,5 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     unit = LookupUnit(view, query_plan, place, 0)
     unit.match(keys[:1])
     JointScore(ScoreInputs(*np.ones((5, 1))), RoutingRule(), unit)
-    estimate_queues(np.zeros(1), *np.zeros((3, 1), np.int64), 0, np.zeros(1))
+    queue_ms, work_us = np.zeros(1), np.zeros(1, np.int64)
+    estimate_queues(queue_ms, work_us, work_us, work_us, 0, queue_ms)

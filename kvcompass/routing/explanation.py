@@ -9,6 +9,8 @@ from kvcompass.routing.request import RoutingRequest
 from kvcompass.score import Weighed
 from kvcompass.tier import Tier
 
+_TIERS = tuple(Tier)
+
 
 def decision_for(
     worker: int,
@@ -19,21 +21,21 @@ def decision_for(
     weighed: Weighed,
 ) -> Decision:
     """The decision without its candidates."""
-    residual = request.prompt_tokens - float(weighed.effective_match[worker])
+    residual = request.prompt_tokens - weighed.effective_match.item(worker)
     return Decision(
         worker=worker,
         worker_id=fleet.worker_ids[worker],
         region=fleet.region_names[worker],
-        match_tokens=int(weighed.match_tokens[worker]),
-        tier=Tier(int(weighed.tier[worker])),
-        score_ms=float(weighed.total_ms[worker]),
+        match_tokens=weighed.match_tokens.item(worker),
+        tier=_TIERS[weighed.tier[worker]],
+        score_ms=weighed.total_ms.item(worker),
         reason=reason,
         policy=policy,
         local_best_match=weighed.local_best,
         blind=request.blind,
         prompt_tokens=request.prompt_tokens,
         expected_tokens=request.expected_at(worker),
-        residual_ms=float(fleet.prefill_ms_per_token[worker]) * residual,
+        residual_ms=fleet.prefill_ms_per_token.item(worker) * residual,
         capacity_price=weighed.capacity_price,
         keys=request.keys,
     )

@@ -1,7 +1,5 @@
 """The policy of the product, and of a region that stands alone: the worker with the least joint score."""
 
-from dataclasses import replace
-
 from kvcompass.fleet.view import FleetView
 from kvcompass.index.lookup_unit import Lookup
 from kvcompass.routing.candidates import CandidateSets
@@ -43,6 +41,6 @@ class JointScorePolicy:
         reason = reason_for(fleet, request, candidates, weighed)
         decision = decision_for(weighed.worker, reason, self.name, fleet, request, weighed)
         if explain:
-            return replace(decision, candidates=explained(fleet, request, candidates, weighed, now_us))
+            return decision._replace(candidates=explained(fleet, request, candidates, weighed, now_us))
         self._rotation.passed(weighed.worker)
         return decision

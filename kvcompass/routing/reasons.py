@@ -21,7 +21,7 @@ def reason_for(
     if candidates.count == 1:
         return Reason.ONLY_CANDIDATE
     worker = weighed.worker
-    credited = int(weighed.match_tokens[worker])
+    credited = weighed.match_tokens.item(worker)
     expected = request.expected_at(worker)
     if expected > credited:
         return Reason.EXPECTED_MATCH

@@ -1,6 +1,6 @@
 """What a policy is asked."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from kvcompass.index.lookup_unit import Matches
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingRequest:
+class RoutingRequest(NamedTuple):
     """One request to place."""
 
     prompt_tokens: int

@@ -1,7 +1,5 @@
 """Takes turns over all live workers of the world, whatever they hold: the plain balancer to compare with."""
 
-from dataclasses import replace
-
 from kvcompass.fleet.view import FleetView
 from kvcompass.index.lookup_unit import Lookup
 from kvcompass.routing.candidates import CandidateSets
@@ -34,6 +32,6 @@ class RoundRobinPolicy:
         weighed = weigh(self._score, request, candidates, 0)
         decision = decision_for(worker, Reason.ROUND_ROBIN, self.name, fleet, request, weighed)
         if explain:
-            return replace(decision, candidates=explained(fleet, request, candidates, weighed, now_us))
+            return decision._replace(candidates=explained(fleet, request, candidates, weighed, now_us))
         self._rotation.passed(worker)
         return decision
