@@ -59,7 +59,7 @@ def test_a_crowded_build_pins_what_it_can_and_leaves_over_the_rest() -> None:
     """With few nodes many edges close cycles: half of them with the wrong bit."""
     pinned = 0
     for seed in range(30 if JIT else 3):
-        nodes = 40 + seed
+        nodes = 50 + seed
         size = TableSize(buckets=30, nodes_a=nodes, nodes_b=nodes, layout=table_layout(*DEFAULT))
         keys = keys_of(75, seed)
         values = np.arange(1, 76, dtype=np.uint64)
