@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kvcompass.errors import KVCompassError
+from lab.interrupts import interruptible, uninterrupted
 from lab.netem.errors import RouterError
 from lab.netem.nfqueue_shaper import require_queues
 from lab.netem.shaper import kernel_has_netem
@@ -34,6 +35,7 @@ def main() -> None:
     parser.add_argument("--packets-per-s", type=int, default=6_000)
     parser.add_argument("--json", type=Path, help="where the figures go")
     arguments = parser.parse_args()
+    interruptible()
     try:
         require(arguments.shaper)
     except RouterError as error:
@@ -44,6 +46,8 @@ def main() -> None:
     except KVCompassError as error:
         print(f"netem trial: {error}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     print(table(outcomes))
     if arguments.json is not None:
         write_figures(arguments.json, arguments.shaper, outcomes)
@@ -69,9 +73,11 @@ def run_trial(shaper: str, most_per_s: int) -> list[Outcome]:
                         print(f"  {outcome.name}: {outcome.measured:.4g} {outcome.unit}", flush=True)
                         outcomes.append(outcome)
             finally:
-                routers.close()
+                with uninterrupted():
+                    routers.close()
         finally:
-            namespaces.close()
+            with uninterrupted():
+                namespaces.close()
     return outcomes
 
 

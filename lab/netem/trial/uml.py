@@ -7,12 +7,14 @@ runs with the rights of whoever starts it. Exits as the trial does; with 3 also 
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from lab.interrupts import interruptible
 from lab.netem.trial.__main__ import CANNOT
 
 _KERNELS: Final = ("linux.uml", "linux")
@@ -52,6 +54,7 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(CANNOT)
+    interruptible()
     with tempfile.TemporaryDirectory(prefix="kvcompass-uml-") as directory:
         status = _boot(kernel, Path(directory))
         figures = Path(directory) / "netem.json"
@@ -82,9 +85,11 @@ def _boot(kernel: str, directory: Path) -> int:
         guest.wait(_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         print(f"netem trial: the guest did not end within {_TIMEOUT_S:g} s", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("netem trial: interrupted", file=sys.stderr)
     finally:
         if guest.poll() is None:
-            os.killpg(guest.pid, 9)
+            os.killpg(guest.pid, signal.SIGKILL)
             guest.wait()
     status = directory / "status"
     return int(status.read_text("ascii")) if status.exists() else 1
