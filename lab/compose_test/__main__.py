@@ -43,18 +43,23 @@ def main() -> int:
     paces = _paces(compose)
     paces.figures.engine = version
     try:
-        _build(compose, paces.figures)
-        paces.run()
-    except (EngineError, StepFailedError) as error:
-        paces.figures.broken.append(str(error))
+        _run(compose, paces)
     except KeyboardInterrupt:
         return 130
     finally:
         with uninterrupted():
             _end(compose, paces.figures, keep=options.keep)
-    paces.figures.broken += broken_promises(paces.figures, paces.round_trips)
     _write(options.json, paces.figures)
     return _verdict(options.json, paces.figures)
+
+
+def _run(compose: Compose, paces: Paces) -> None:
+    try:
+        _build(compose, paces.figures)
+        paces.run()
+    except (EngineError, StepFailedError) as error:
+        paces.figures.broken.append(str(error))
+    paces.figures.broken += broken_promises(paces.figures, paces.round_trips)
 
 
 def _paces(compose: Compose) -> Paces:
