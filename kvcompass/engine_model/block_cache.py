@@ -1,12 +1,14 @@
 """The prefix cache of one engine: a tree of blocks in VRAM, and under it a tier in DRAM that keeps copies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent
 from kvcompass.engine_model.block import CacheBlock
-from kvcompass.engine_model.eviction import EvictionPolicy, ReuseRecord, VictimQueue
+from kvcompass.engine_model.eviction import ORDERS, EvictionPolicy, VictimQueue, Victims
 from kvcompass.engine_model.token_chain import TokenChain
+from kvcompass.engine_model.workload_aware import ReuseRecord, WorkloadVictims
 
 VRAM = "GPU"
 """SGLang's name of the medium."""
@@ -87,9 +89,10 @@ class BlockCache:
     def set_policy(self, policy: EvictionPolicy) -> None:
         """Evict by another policy from now on. WA learns from here on. O(n log n) in the blocks held."""
         self._record = ReuseRecord() if policy is EvictionPolicy.WA else None
-        self._vram_victims = VictimQueue(policy, _may_leave_vram, self._record)
-        self._dram_victims = VictimQueue(policy, _may_leave_dram, self._record)
+        self._vram_victims = self._victims(policy, _may_leave_vram)
+        self._dram_victims = self._victims(policy, _may_leave_dram)
         for block in self._blocks.values():
+            block.workload = self._category(block.workload)
             self._vram_victims.offer(block, self.resident_blocks)
             self._dram_victims.offer(block, self.dram_blocks)
 
@@ -120,9 +123,9 @@ class BlockCache:
         if needed > self.free_blocks + reclaimable:
             return None
         self._clock += 1
-        workload = self._record.category(workload) if self._record else ""
+        category = self._category(workload)
         for block in path:
-            self._reuse(block, at_us, workload)
+            self._reuse(block, at_us, category)
         self._evict(needed - self.free_blocks, at_us)
         for index in range(cold, matched):
             self._admit(path[index], chain, index, told=self._tier_events is not TierEvents.UNTOLD)
@@ -135,6 +138,7 @@ class BlockCache:
         New blocks take the holding's room; a page that another request stored meanwhile gives room back.
         """
         self._clock += 1
+        category = self._category(holding.workload)
         path = holding.path
         for block in path:
             block.last_use = self._clock
@@ -144,11 +148,11 @@ class BlockCache:
             assert holding.room >= 0, "a request stored more than it reserved"
             known = self._blocks.get(chain.hashes[index])
             if known is None:
-                block = self._create(chain, index, path[-1] if path else None, at_us, holding.workload)
+                block = self._create(chain, index, path[-1] if path else None, at_us, category)
                 self._admit(block, chain, index, told=True)
             else:
                 block = known
-                self._reuse(block, at_us, holding.workload)
+                self._reuse(block, at_us, category)
                 if block.in_vram:
                     self.free_blocks += 1
                 else:
@@ -184,6 +188,14 @@ class BlockCache:
         """Events since the last call, in order. The first ever is AllBlocksCleared, as engines say."""
         events, self._events = self._events, []
         return events
+
+    def _category(self, workload: str) -> str:
+        return self._record.category(workload) if self._record else workload
+
+    def _victims(self, policy: EvictionPolicy, may_go: Callable[[CacheBlock], bool]) -> Victims:
+        if self._record is not None:
+            return WorkloadVictims(may_go, self._record)
+        return VictimQueue(ORDERS[policy], may_go)
 
     def _admit(self, block: CacheBlock, chain: TokenChain, index: int, *, told: bool) -> None:
         """Put a block into VRAM. The caller accounts for the room."""

@@ -12,8 +12,9 @@ from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.engine_model import EvictionPolicy, TierEvents
 from kvcompass.engine_model.block import CacheBlock
 from kvcompass.engine_model.block_cache import DRAM, VRAM, BlockCache, Holding
-from kvcompass.engine_model.eviction import MAX_WORKLOADS, ReuseRecord, VictimQueue
+from kvcompass.engine_model.eviction import VictimQueue
 from kvcompass.engine_model.token_chain import TokenChain
+from kvcompass.engine_model.workload_aware import MAX_WORKLOADS, ReuseRecord, WorkloadVictims
 from tests.models.cache_naive import NaiveCache, NaiveHolding
 
 PAGE = 2
@@ -162,6 +163,7 @@ def test_repeated_use_does_not_grow_the_book_of_leaves() -> None:
         assert holding is not None
         cache.store(holding, chain, 0)
         cache.close(holding)
+    assert isinstance(cache._vram_victims, VictimQueue)
     assert len(cache._vram_victims) <= 2 * cache.resident_blocks + 64
 
 
@@ -181,12 +183,12 @@ def test_least_recently_used_leaves_go_first() -> None:
     assert all(a != b for a, b in pairwise(removed))
 
 
-def serve(cache: BlockCache, tokens: list[int], at_us: int = 0) -> Holding:
+def serve(cache: BlockCache, tokens: list[int], workload: str = "") -> Holding:
     """Prefill a prompt to its last page, and let go."""
     chain = chain_of([*tokens, 0])
-    holding = cache.open(chain, len(tokens) // PAGE, len(tokens) // PAGE, at_us)
+    holding = cache.open(chain, len(tokens) // PAGE, len(tokens) // PAGE, 0, workload)
     assert holding is not None
-    cache.store(holding, chain, at_us)
+    cache.store(holding, chain, 0)
     cache.close(holding)
     return holding
 
@@ -292,6 +294,24 @@ def test_the_workload_aware_policy_lets_go_what_its_category_seldom_reuses() -> 
     assert ("-", 20, VRAM) in told(cache)
 
 
+def test_blocks_keep_their_category_when_the_policy_becomes_workload_aware() -> None:
+    cache = BlockCache(PAGE, 2)
+    serve(cache, [1, 1], workload="chat")
+    cache.set_policy(EvictionPolicy.WA)
+    serve(cache, [2, 2])
+    told(cache)
+    # The nameless one is known not to be reused so far; of the chat nothing is known.
+    serve(cache, [3, 3])
+    assert ("-", 2, VRAM) in told(cache)
+
+
+def test_repeated_use_does_not_grow_the_books_of_categories() -> None:
+    victims = WorkloadVictims(lambda block: True, ReuseRecord())
+    for use in range(500):
+        victims.offer(CacheBlock(1, None, 0, 1, 0, use, f"chat-{use % 3}"), 8)
+    assert sum(len(queue) for queue in victims._queues.values()) <= 2 * 8 + 64
+
+
 def test_a_long_life_in_the_cache_favours_what_is_used_seldom_but_surely() -> None:
     """Of two blocks used just now, one will be used within seconds or not at all, the other some day."""
 
@@ -304,7 +324,7 @@ def test_a_long_life_in_the_cache_favours_what_is_used_seldom_but_surely() -> No
             record.note_use(workload)
         for _ in range(reuses):
             record.note_reuse(block(0, workload, 0), gap_s * 1_000_000)
-    queue = VictimQueue(EvictionPolicy.WA, lambda block: True, record)
+    queue = WorkloadVictims(lambda block: True, record)
     now_s = 10**6
 
     def victim() -> str:
