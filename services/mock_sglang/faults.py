@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from services.mock_sglang.errors import EngineError, flat_error
 from services.mock_sglang.events.publisher import Delivery
-from services.mock_sglang.http.errors import EngineError, flat_error
 from services.mock_sglang.settings import EvictionName
 
 CRASH_STATUS = 137

@@ -1,1 +1,1 @@
-"""What leaves over ZMQ, and the load that several faces tell."""
+"""What leaves over ZMQ."""

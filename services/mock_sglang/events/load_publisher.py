@@ -7,7 +7,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from services.mock_sglang.events.load_report import RankLoad
+from services.mock_sglang.load_report import RankLoad
 from services.runtime.settings import SettingsError
 
 TOPIC = b"load"

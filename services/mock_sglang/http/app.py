@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.mock_sglang.events.load_report import LoadReport
+from services.mock_sglang.errors import EngineError, flat_error
 from services.mock_sglang.faults import FaultSwitches, read_faults
 from services.mock_sglang.http import info
 from services.mock_sglang.http.asgi import (
@@ -15,9 +15,9 @@ from services.mock_sglang.http.asgi import (
     send_bytes,
     send_json,
 )
-from services.mock_sglang.http.errors import EngineError, flat_error
 from services.mock_sglang.http.generating import Generating
 from services.mock_sglang.http.requests import ABORT, decode
+from services.mock_sglang.load_report import LoadReport
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.all_ranks import Ranks
 from services.mock_sglang.settings import MockSettings

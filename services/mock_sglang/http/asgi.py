@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from services.mock_sglang.http.errors import EngineError, flat_error
+from services.mock_sglang.errors import EngineError, flat_error
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

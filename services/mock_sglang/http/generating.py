@@ -3,7 +3,9 @@
 import asyncio
 
 from kvcompass.engine_model import EngineRequest, Rejection
+from services.mock_sglang.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
 from services.mock_sglang.faults import FaultSwitches
+from services.mock_sglang.generation import Generation
 from services.mock_sglang.http.answers import AnswerBook
 from services.mock_sglang.http.asgi import (
     ClientGoneError,
@@ -14,13 +16,11 @@ from services.mock_sglang.http.asgi import (
     send_json,
     until_disconnect,
 )
-from services.mock_sglang.http.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
 from services.mock_sglang.http.requests import (
     CHAT,
     COMPLETION,
     GENERATE,
     TOKENIZE,
-    Generation,
     RequestReader,
     decode,
 )

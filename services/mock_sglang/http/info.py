@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 
 from services.mock_sglang.events.endpoints import port_of
-from services.mock_sglang.events.load_report import LoadReport, RankLoad
 from services.mock_sglang.faults import FaultSwitches
+from services.mock_sglang.load_report import LoadReport, RankLoad
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.all_ranks import Ranks
 from services.mock_sglang.settings import MockSettings

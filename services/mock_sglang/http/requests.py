@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from services.mock_sglang.http.errors import EngineError, bad_request, flat_error
+from services.mock_sglang.errors import EngineError, bad_request, flat_error
+from services.mock_sglang.generation import Bootstrap, Generation
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.profiles.map_events import join_scope
 from services.mock_sglang.settings import DEFAULT_BOOTSTRAP_PORT, MockSettings
@@ -93,33 +94,6 @@ class AbortBody(msgspec.Struct, frozen=True):
 
     rid: str = ""
     abort_all: bool = False
-
-
-class Bootstrap(msgspec.Struct, frozen=True):
-    """Where the halves of a prefill-decode pair meet for one request."""
-
-    host: str
-    port: int
-    room: int
-
-
-class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """What any of the routes asks for, after checking. `limit`: answer tokens at most."""
-
-    id: str
-    prompt: NDArray[np.int32]
-    limit: int
-    ignore_eos: bool
-    stream: bool
-    include_usage: bool
-    model: str = ""
-    dp_rank: int | None = None
-    """The rank that is asked for."""
-    bootstrap: Bootstrap | None = None
-    scope: str = ""
-    """What separates its cache from that of equal tokens."""
-    workload: str = ""
-    """Kind and turn of the request, which the eviction policy `wa` looks at."""
 
 
 CHAT = msgspec.json.Decoder(ChatBody)

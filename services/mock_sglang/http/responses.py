@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from services.mock_sglang.generation import Generation
 from services.mock_sglang.http.answers import Answer
-from services.mock_sglang.http.requests import Generation
 
 DONE = b"data: [DONE]\n\n"
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import TierEvents
-from services.mock_sglang.events.load_report import LoadReport
+from services.mock_sglang.load_report import LoadReport
 
 
 class EventReport(Protocol):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kvcompass.engine_model import TierEvents
-from services.mock_sglang.events.load_report import LoadReport, RankLoad
+from services.mock_sglang.load_report import LoadReport, RankLoad
 from services.mock_sglang.profiles.array_events import encode_batch
 from services.mock_sglang.profiles.block_names import SharedNames
 from services.mock_sglang.profiles.profile import Profile

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvcompass.engine_model import TierEvents
-from services.mock_sglang.events.load_report import LoadReport
+from services.mock_sglang.load_report import LoadReport
 from services.mock_sglang.profiles import sglang_0_5_10
 
 

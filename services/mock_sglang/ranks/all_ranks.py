@@ -2,10 +2,10 @@
 
 import time
 
-from services.mock_sglang.events.load_report import LoadReport
+from services.mock_sglang.errors import bad_request
 from services.mock_sglang.faults import Faults, FaultSwitches
-from services.mock_sglang.http.errors import bad_request
-from services.mock_sglang.http.requests import Generation
+from services.mock_sglang.generation import Generation
+from services.mock_sglang.load_report import LoadReport
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.rank import Rank
 from services.mock_sglang.settings import MockSettings

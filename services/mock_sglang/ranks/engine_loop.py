@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import Engine, EngineRequest, EvictionPolicy, ModelLoad, Rejection
-from services.mock_sglang.http.errors import EngineError, aborted
+from services.mock_sglang.errors import EngineError, aborted
 
 
 class Flight:

@@ -5,12 +5,12 @@ import time
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import Engine, EvictionPolicy
+from services.mock_sglang.errors import busy
 from services.mock_sglang.events.endpoints import rank_endpoint
 from services.mock_sglang.events.load_publisher import LoadPublisher
-from services.mock_sglang.events.load_report import RankLoad
 from services.mock_sglang.events.publisher import EventPublisher
 from services.mock_sglang.faults import Faults, FaultSwitches
-from services.mock_sglang.http.errors import busy
+from services.mock_sglang.load_report import RankLoad
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.engine_loop import EngineLoop
 from services.mock_sglang.settings import MockSettings

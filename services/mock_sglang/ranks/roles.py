@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from services.mock_sglang.errors import bad_request, failed
 from services.mock_sglang.faults import FaultSwitches
-from services.mock_sglang.http.errors import bad_request, failed
-from services.mock_sglang.http.requests import Bootstrap, Generation
+from services.mock_sglang.generation import Bootstrap, Generation
 from services.mock_sglang.ranks.engine_loop import Flight
 from services.mock_sglang.ranks.transfer import (
     Rooms,
