@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import msgspec
 import numpy as np
 import pytest
@@ -18,13 +17,8 @@ from kvcompass.engine_model.token_chain import TokenChain
 from services.mock_sglang.events.publisher import Delivery, EventPublisher, always_sent
 from services.mock_sglang.profiles import PROFILES, ProfileName
 from services.mock_sglang.profiles.array_events import encode_batch
-from services.mock_sglang.server import MockServer
-from services.mock_sglang.settings import MockSettings
-from services.prompt import PromptEncoder
 from services.runtime.settings import SettingsError
-
-ENCODER = PromptEncoder.load()
-ANY_PORT = "tcp://127.0.0.1:*"
+from tests.services.mock_engine_rig import ANY_PORT, PATIENCE_S, running
 
 # Batches 0 to 2 of a recorded SGLang 0.5.10 with page size 4: the start, the prompt 10..17 after its
 # prefill, and the block that its answer filled.
@@ -151,41 +145,26 @@ async def test_a_taken_endpoint_is_named() -> None:
 
 
 async def test_requests_show_up_as_events_live_and_in_replay() -> None:
-    settings = MockSettings(
-        address="127.0.0.1:0",
-        model="m",
-        page_size=4,
-        cache_tokens=64,
-        time_scale=0.01,
-        event_endpoint=ANY_PORT,
-        replay_endpoint=ANY_PORT,
-    )
-    server = MockServer(settings, ENCODER)
-    await server.start()
-    try:
-        async with (
-            httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
-            socket(zmq.SUB, server.event_endpoint) as subscriber,
-            socket(zmq.DEALER, server.replay_endpoint) as dealer,
-        ):
-            # A subscription takes effect some time after it is made: ask until something arrives.
-            received: list[list[bytes]] = []
-            first = {"input_ids": list(range(20)), "sampling_params": {"max_new_tokens": 0}}
-            async with asyncio.timeout(10):
-                while not received:
-                    await client.post("/generate", json=first)
-                    await client.post("/flush_cache")
-                    while await subscriber.poll(50):
-                        received.append(await subscriber.recv_multipart())
-            other = {"input_ids": list(range(100, 160)), "sampling_params": {"max_new_tokens": 0}}
-            for body in (first, other):
-                await client.post("/generate", json=body)
-            async with asyncio.timeout(10):
-                while not received or b"BlockRemoved" not in received[-1][2]:
+    async with (
+        running(page_size=4, cache_tokens=64) as rig,
+        socket(zmq.SUB, rig.server.event_endpoint) as subscriber,
+        socket(zmq.DEALER, rig.server.replay_endpoint) as dealer,
+    ):
+        # A subscription takes effect some time after it is made: ask until something arrives.
+        received: list[list[bytes]] = []
+        first, other = list(range(20)), list(range(100, 160))
+        async with asyncio.timeout(PATIENCE_S):
+            while not received:
+                await rig.generate(first)
+                await rig.client.post("/flush_cache")
+                while await subscriber.poll(50):
                     received.append(await subscriber.recv_multipart())
-            history = await replayed(dealer, 0)
-    finally:
-        await server.stop(drain_s=0.1)
+        await rig.generate(first)
+        await rig.generate(other)
+        async with asyncio.timeout(PATIENCE_S):
+            while b"BlockRemoved" not in received[-1][2]:
+                received.append(await subscriber.recv_multipart())
+        history = await replayed(dealer, 0)
     assert {topic for topic, _, _ in received} == {b"kv-events"}
     live = [(int.from_bytes(sequence, "big"), payload) for _, sequence, payload in received]
     assert live == history[-len(live) :]
@@ -196,5 +175,5 @@ async def test_requests_show_up_as_events_live_and_in_replay() -> None:
     kinds = [event[0] for event in last[1]]
     assert kinds == ["BlockRemoved"] * 4 + ["BlockStored"] * 15
     stored = [event for event in last[1] if event[0] == "BlockStored"]
-    assert [token for event in stored for token in event[3]] == list(range(100, 160))
+    assert [token for event in stored for token in event[3]] == other
     assert [event[2] for event in stored] == [None, *[event[1][0] for event in stored[:-1]]]

@@ -9,22 +9,16 @@ from typing import Any
 import httpx
 from openai import AsyncOpenAI
 
-from services.mock_sglang.server import MockServer
-from services.mock_sglang.settings import MockSettings
-from services.prompt import PromptEncoder
+from tests.services import mock_engine_rig
+from tests.services.mock_engine_rig import ENCODER
 
-ENCODER = PromptEncoder.load()
-FAST: dict[str, Any] = {"address": "127.0.0.1:0", "model": "m", "time_scale": 0.01, "health_delay_s": 0.0}
 QUESTION = [{"role": "user", "content": "Tell me why the tide comes twice a day, and keep it short please."}]
 
 
 @asynccontextmanager
 async def engine(**changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    server = MockServer(MockSettings(**{**FAST, **changes}), ENCODER)
-    await server.start()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as client:
-        yield client
-    await server.stop(drain_s=0.1)
+    async with mock_engine_rig.running(**{"event_endpoint": "", "replay_endpoint": "", **changes}) as rig:
+        yield rig.client
 
 
 async def chat(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:
@@ -49,9 +43,9 @@ async def running(client: httpx.AsyncClient) -> int:
 
 
 async def until_running(client: httpx.AsyncClient, count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(mock_engine_rig.PATIENCE_S):
         while await running(client) != count:
-            pass
+            pass  # each look is a request
 
 
 async def test_chat_has_sglangs_shape_and_reports_reuse_only_when_there_is_some() -> None:
@@ -249,8 +243,9 @@ async def test_an_abort_by_id_ends_a_stream_with_an_error() -> None:
     async with engine(time_scale=1) as client:
         task = asyncio.create_task(streamed(client, "/v1/completions", endless))
         await until_running(client, 1)
-        while not (await client.get("/server_info")).json()["kvcompass_mock"]["generated_tokens"]:
-            pass
+        async with asyncio.timeout(mock_engine_rig.PATIENCE_S):
+            while not (await client.get("/server_info")).json()["kvcompass_mock"]["generated_tokens"]:
+                pass
         assert (await client.post("/abort_request", json={"rid": "r"})).status_code == 200
         *_, last = await task
         assert last["error"]["code"] == 400
@@ -258,7 +253,7 @@ async def test_an_abort_by_id_ends_a_stream_with_an_error() -> None:
 
 
 async def test_it_tells_what_it_is_and_how_busy() -> None:
-    async with engine(event_endpoint="tcp://127.0.0.1:*", replay_endpoint="tcp://127.0.0.1:*") as client:
+    async with engine(event_endpoint=mock_engine_rig.ANY_PORT) as client:
         await chat(client, max_tokens=5)
         info = (await client.get("/server_info")).json()
         assert (info["version"], info["page_size"], info["served_model_name"]) == ("0.5.10", 16, "m")
