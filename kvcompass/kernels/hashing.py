@@ -100,8 +100,12 @@ def mix_print(bucket_mix: np.uint64, node_mix: np.uint64) -> np.uint64:
 
 
 @kernel
-def mix_word(position: np.uint64, word: np.uint64) -> np.uint64:
+def mix_place(position: np.uint64) -> np.uint64:
+    """What the position of a word adds to its contribution to a digest."""
+    return mix_bucket(position + GOLDEN)
+
+
+@kernel
+def mix_word(place: np.uint64, word: np.uint64) -> np.uint64:
     """Contribution of one word of an image to its digest; zero words contribute nothing."""
-    if word == np.uint64(0):
-        return np.uint64(0)
-    return mix_node(mix_bucket(position + GOLDEN) ^ word)
+    return mix_node(place ^ word) if word != np.uint64(0) else np.uint64(0)

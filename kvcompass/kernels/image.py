@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from kvcompass.kernels.arrays import U64, Int, Words
-from kvcompass.kernels.hashing import mix_bucket, mix_node, mix_word
+from kvcompass.kernels.hashing import mix_bucket, mix_node, mix_place, mix_word
 from kvcompass.kernels.jit import kernel
 
 BASE: Final = 0
@@ -45,6 +45,7 @@ WIDE: Final = np.dtype(np.uint64)
 PAPER: Final = np.dtype(np.uint16)
 """dtype of images with 32-bit values and no fingerprints."""
 
+_0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
 _4: Final = np.uint64(4)
 _5: Final = np.uint64(5)
@@ -56,8 +57,8 @@ _40: Final = np.uint64(40)
 def put_word(words: Words, row: U64, index: np.uint64, word: np.uint64) -> None:
     """Write word `index` of an image (relative to BASE) and update the row's digest."""
     at = row[BASE] + index
-    position = (row[TABLE] << _40) | index
-    row[DIGEST] ^= mix_word(position, np.uint64(words[at])) ^ mix_word(position, word)
+    place = mix_place((row[TABLE] << _40) | index)
+    row[DIGEST] ^= mix_word(place, np.uint64(words[at])) ^ mix_word(place, word)
     words[at] = word
 
 
@@ -114,4 +115,6 @@ def digest_words(words: Words, row: U64, first: Int, end: Int) -> None:
     """Add words first..end-1 of an image to its digest, as `put_word` would have when they were zero."""
     for i in range(first, end):
         index = np.uint64(i)
-        row[DIGEST] ^= mix_word((row[TABLE] << _40) | index, np.uint64(words[row[BASE] + index]))
+        word = np.uint64(words[row[BASE] + index])
+        if word != _0:
+            row[DIGEST] ^= mix_word(mix_place((row[TABLE] << _40) | index), word)

@@ -5,8 +5,16 @@ from typing import Final
 import numpy as np
 
 from kvcompass.kernels.arrays import I64, U32, U64, Int, Words
-from kvcompass.kernels.buckets import put_seed_and_prints, put_value, read_prints, read_seed, read_value
+from kvcompass.kernels.buckets import (
+    put_seed_and_prints,
+    put_value,
+    read_prints,
+    read_seed,
+    read_value,
+    value_index,
+)
 from kvcompass.kernels.image import (
+    BASE,
     BUCKETS,
     LINES,
     NODES_A,
@@ -18,6 +26,7 @@ from kvcompass.kernels.image import (
     put_bit,
 )
 from kvcompass.kernels.jit import kernel
+from kvcompass.kernels.prefetch import prefetch
 from kvcompass.kernels.split import put_children, split_bucket, spread_words
 
 VALUE: Final = 1
@@ -290,7 +299,11 @@ def apply_groups(
     """
     for _ in range(skip):
         at += np.int64(payload[at])
+    ahead = at
+    for _ in range(_AHEAD):
+        ahead = _ask_for_group(payload, ahead, words, directory, first_row)
     while at < payload.size:
+        ahead = _ask_for_group(payload, ahead, words, directory, first_row)
         end = at + np.int64(payload[at])
         if end - at > GROUP_HEADER and np.int64(payload[at + GROUP_HEADER]) & 255 == GROW:
             return at
@@ -299,6 +312,26 @@ def apply_groups(
             index = first_row + (np.int64(payload[at]) >> 8)
             at = _apply_record(payload, at, words, directory[index], wide[index], growth[index])
     return at
+
+
+_AHEAD: Final = 12
+"""Groups between the one being applied and the one whose memory is asked for."""
+
+
+@kernel
+def _ask_for_group(payload: U32, at: Int, words: Words, directory: U64, first_row: Int) -> Int:
+    """Ask for the memory that a group's first record writes to, if it is a value or a bucket; its end."""
+    if at == payload.size:
+        return at
+    if np.int64(payload[at]) > GROUP_HEADER:
+        kind = np.int64(payload[at + GROUP_HEADER]) & 255
+        row = directory[first_row + (np.int64(payload[at + GROUP_HEADER]) >> 8)]
+        subject = np.uint64(payload[at + GROUP_HEADER + 1])
+        if kind == VALUE:
+            prefetch(words, row[BASE] + value_index(words, row, subject >> _2, subject & _3))
+        elif kind == BUCKET:
+            prefetch(words, row[BASE] + value_index(words, row, subject, _0))
+    return at + np.int64(payload[at])
 
 
 @kernel

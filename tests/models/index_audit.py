@@ -24,7 +24,8 @@ def audit(writer: ShardTables) -> None:
         assert not linked & set(pins)
         assert linked | set(pins) == set(slots), "an edge without a key, or a key without an edge"
         for at in table.slot_entry.nonzero()[0].tolist():
-            mix = np.uint64(mix_node(table.slot_key[at] ^ table.row[SALT]))
+            salted = int(mix_node(table.slot_key[at])) * int(table.row[SALT])
+            mix = np.uint64(salted % 2**64)
             nodes = [first_node(mix, table.row[NODES_A]), second_node(mix, *table.row[NODES_A : NODES_B + 1])]
             assert table.edges[int(table.slot_entry[at]) - 1, :2].tolist() == [int(node) for node in nodes]
         parent = list(range(table.heads.size))
