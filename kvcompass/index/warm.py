@@ -17,7 +17,7 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     About a minute on a machine's first call, else 0.5 s. A process whose kernels are not warm would stop for
     that long in the middle of its first requests.
     """
-    from kvcompass.score import JointScore, ScoreInputs  # which is built on this package
+    from kvcompass.score import JointScore, ScoreInputs, Standings  # which is built on this package
 
     shape = IndexShape(shards=1, tables=1, value_bits=value_bits, expected_entries=1, layout=layout)
     writer, view = ShardTables(shape, 0, random_seed=0), IndexView(shape)
@@ -41,6 +41,7 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     place = WorkerMap(*(np.zeros(1, np.int32) for _ in range(3)))
     unit = LookupUnit(view, query_plan, place, 0)
     unit.match(keys[:1])
-    JointScore(ScoreInputs(*np.ones((5, 1))), RoutingRule(), unit)
+    score = JointScore(ScoreInputs(*np.ones((5, 1))), RoutingRule(), unit)
+    score.match_and_weigh(keys[:1], None, Standings(*np.ones((3, 1), np.bool_)), prompt_tokens=1, turn=0)
     queue_ms, work_us = np.zeros(1), np.zeros(1, np.int64)
     estimate_queues(queue_ms, work_us, work_us, work_us, 0, queue_ms)

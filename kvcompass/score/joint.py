@@ -66,7 +66,8 @@ class Standings(NamedTuple):
 class JointScore:
     """Weighs requests against one fleet's workers with the constants of its plan.
 
-    Made ready at construction: the kernels are compiled or loaded there, so that no request waits for them.
+    The score's own kernel is made ready at construction, so that no request waits for it. The one that looks
+    up as well takes the compiler longer: `kvcompass.index.warm` makes it ready.
     """
 
     def __init__(self, inputs: ScoreInputs, rule: RoutingRule, lookup: Lookup | None = None) -> None:
@@ -88,8 +89,6 @@ class JointScore:
         everyone = np.ones(workers, np.bool_)
         standings = Standings(everyone, everyone, everyone)
         self.weigh(self._found, None, standings, prompt_tokens=1, turn=0)
-        if self._unit is not None:
-            self.match_and_weigh(np.zeros(0, np.uint64), None, standings, prompt_tokens=1, turn=0)
 
     def weigh(
         self,

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ class EdgeService:
         In this order: a snapshot that came while the kernels are being compiled would hold up the loop until
         they are.
         """
-        await in_daemon_thread(warm, "warm")
+        await in_daemon_thread(partial(warm, self._plan.index.layout, self._plan.index.value_bits), "warm")
         self.readiness.warm = True
         units = sorted(self._plan.units, key=lambda unit: unit.shard)
         broadcaster = LoadBroadcaster(

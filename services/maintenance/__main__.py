@@ -3,6 +3,7 @@
 import argparse
 import secrets
 import sys
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -56,7 +57,8 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
     ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)
     await ops.start()
     try:
-        if not await lifecycle.unless_stopped(in_daemon_thread(warm, "warm"), "warm"):
+        warmed = in_daemon_thread(partial(warm, plan.index.layout, plan.index.value_bits), "warm")
+        if not await lifecycle.unless_stopped(warmed, "warm"):
             return
         unit = _unit(plan, planned, settings, bounds)
         registry.register(UnitCollector(unit))

@@ -84,7 +84,7 @@ async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_pat
 async def test_a_unit_answers_and_can_be_stopped_while_it_compiles(tmp_path, monkeypatch, ending):
     compiling, let_go = threading.Event(), threading.Event()
 
-    def warm() -> None:
+    def warm(*_layout: object) -> None:
         compiling.set()
         let_go.wait(60)
         raise RuntimeError("no compiler")
