@@ -16,6 +16,7 @@ from services.mock_sglang.http.asgi import (
     send_json,
 )
 from services.mock_sglang.http.generating import Generating
+from services.mock_sglang.http.metrics import metrics
 from services.mock_sglang.http.requests import ABORT, decode
 from services.mock_sglang.load_report import LoadReport
 from services.mock_sglang.profiles import PROFILES
@@ -132,7 +133,7 @@ class MockApp:
         return self._ranks.report()
 
     async def _metrics(self, _scope: Message, _receive: Receive, send: Send) -> None:
-        body = info.metrics(self._settings, self._ranks.report(), self._faults)
+        body = metrics(self._settings, self._ranks.report(), self._faults)
         await send_bytes(send, 200, b"text/plain; version=0.0.4; charset=utf-8", body)
 
     async def _flush(self, _scope: Message, _receive: Receive, send: Send) -> None:

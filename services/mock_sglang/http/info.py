@@ -1,19 +1,14 @@
-"""What the double tells of itself: /server_info, /v1/models, /metrics."""
+"""What the double tells of itself: /server_info and /v1/models."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from services.mock_sglang.events.endpoints import port_of
-from services.mock_sglang.faults import FaultSwitches
-from services.mock_sglang.load_report import LoadReport, RankLoad
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.ranks.all_ranks import Ranks
 from services.mock_sglang.settings import MockSettings
-
-FAULTS_TOTAL = "kvcompass_mock_sglang_faults_total"
 
 _MODEL_SUMS = (
     "prefill_busy_us",
@@ -22,18 +17,6 @@ _MODEL_SUMS = (
     "cached_tokens",
     "cached_host_tokens",
     "generated_tokens",
-)
-
-_SERIES: tuple[tuple[str, str, Callable[[RankLoad], float]], ...] = (
-    ("num_running_reqs", "gauge", lambda load: load.model.running),
-    ("num_queue_reqs", "gauge", lambda load: load.model.waiting),
-    ("num_used_tokens", "gauge", lambda load: load.model.used_tokens),
-    ("token_usage", "gauge", lambda load: load.usage),
-    ("cache_hit_rate", "gauge", lambda load: load.hit_rate),
-    ("gen_throughput", "gauge", lambda load: load.throughput),
-    ("prompt_tokens_total", "counter", lambda load: load.model.prompt_tokens),
-    ("cached_tokens_total", "counter", lambda load: load.model.cached_tokens),
-    ("generation_tokens_total", "counter", lambda load: load.model.generated_tokens),
 )
 
 
@@ -126,21 +109,6 @@ def _kv_events(settings: MockSettings, ranks: Ranks) -> dict[str, Any] | None:
     if (replay := port_of(first.publisher.replay_endpoint)) is not None:
         described["replay_endpoint_port_base"] = replay
     return described
-
-
-def metrics(settings: MockSettings, report: LoadReport, faults: FaultSwitches) -> bytes:
-    """/metrics under SGLang's names, with its counters in place of histograms; faults where they are on."""
-    text = ""
-    for name, kind, value in _SERIES:
-        text += f"# TYPE sglang:{name} {kind}\n"
-        for load in report.ranks:
-            rank = f',dp_rank="{load.dp_rank}"' if settings.dp_size > 1 else ""
-            text += f'sglang:{name}{{model_name="{settings.model}"{rank}}} {value(load)}\n'
-    if settings.fault_switches:
-        text += f"# TYPE {FAULTS_TOTAL} counter\n"
-        for fault, count in sorted(faults.counts.items()):
-            text += f'{FAULTS_TOTAL}{{fault="{fault}"}} {count}\n'
-    return text.encode()
 
 
 def now() -> int:
