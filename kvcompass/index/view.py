@@ -167,7 +167,7 @@ class IndexView:
     def lookup(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Values of keys in every table of their shards, uint64[n, tables]; zero where a shard is absent."""
         keys = np.array(keys, np.uint64)
-        values = np.zeros((keys.size, self.shape.tables), np.uint64)
+        values = np.empty((keys.size, self.shape.tables), np.uint64)
         lookup_keys(self.words, self.directory, self.present, self._probes, keys, values)
         return values
 
