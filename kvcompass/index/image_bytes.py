@@ -67,20 +67,6 @@ def aligned_words(size: int, layout: Layout) -> Words:
     return words[skip : skip + size]
 
 
-def encode_images(images: Sequence[Image]) -> bytes:
-    """The snapshot of a shard whose tables (one at least) are `images`, in order of table id."""
-    width = images[0].words.itemsize
-    parts = [HEADER.pack(MAGIC, width, len(images))]
-    for image in images:
-        row = image.row
-        parts.append(TABLE_HEADER.pack(*(int(row[column]) for column in (SALT, BUCKETS, NODES_A, NODES_B))))
-        lines = image.words.reshape(-1, LINE_BYTES // width)
-        used = lines.any(axis=1)
-        parts.append(np.packbits(used).tobytes())
-        parts.append(lines[used].astype(f"<u{width}", copy=False).tobytes())
-    return b"".join(parts)
-
-
 def digest_of(images: Sequence[Image]) -> int:
     """Digest of a shard: xor over its tables."""
     digest = 0

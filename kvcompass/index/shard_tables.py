@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.errors import KVCompassError, ProtocolError
-from kvcompass.index.image_bytes import Image, digest_of, encode_images
+from kvcompass.index.frozen_shard import FrozenShard
+from kvcompass.index.image_bytes import Image, digest_of
 from kvcompass.index.patches import Patches, PatchRun
 from kvcompass.index.shape import IndexShape, table_size
 from kvcompass.index.table_writer import GROW_AT, OUT_WORDS, TableWriter
@@ -163,10 +164,17 @@ class ShardTables:
         held = (fields != 0) & (not self.is_clearing(table, slot))
         return writer.table.slot_key[held], fields[held].astype(np.uint8)
 
-    def snapshot(self) -> bytes:
-        """What a view loads to be equal to these tables. Not while one is growing."""
+    def freeze(self) -> FrozenShard:
+        """A snapshot, to be copied part by part: nothing may be edited then. Not while a table grows."""
         assert not self.is_growing
-        return encode_images([Image(each.table.row, each.table.words) for each in self._tables])
+        return FrozenShard([Image(each.table.row, each.table.words) for each in self._tables])
+
+    def snapshot(self) -> bytes:
+        """What a view loads to be equal to these tables, at once. Not while one is growing."""
+        frozen = self.freeze()
+        while not frozen.is_whole:
+            frozen.step()
+        return frozen.read(0, frozen.size)
 
     def digest(self) -> int:
         """Digest of all images; a view that is equal has the same. Kept incrementally."""

@@ -33,11 +33,11 @@ OUT_WORDS: Final = LONGEST_GROUP + 65_536
 """Words of the buffer that a writer's kernels fill with patch groups."""
 GROW_AT: Final = 0.88
 """Occupancy at which a table begins to double. Above about 0.95 inserts get slow and then fail."""
-_SLICE: Final = 1_024
-"""Buckets split or cleared in one group: 1-3 ms at the writer, 0.2 ms at a view."""
+_SLICE: Final = 512
+"""Buckets split or cleared in one group: about 1 ms at the writer, 0.1 ms at a view."""
 _SPLITS_AN_EDIT: Final = 8
 """Buckets split by each call that edits."""
-_SPLITS_AN_INSERT: Final = 6
+_SPLITS_AN_INSERT: Final = 5
 """Buckets split for each key inserted meanwhile: all are split before the table is 93 % full."""
 _HOPELESS_FILL: Final = 0.5
 """A table that refuses a key below this occupancy is built anew, with another salt."""

@@ -205,11 +205,14 @@ class MaintenanceUnit:
                 source.in_step = False
 
     def tick(self, now_us: int) -> bool:
-        """Ends leases that are due, and goes on with what clearing and growing tables leave to do.
+        """Ends leases that are due, and goes on with what copying, clearing and growing tables leave to do.
 
         A few ms at most. Returns whether there is more to do: call again soon then, else within a lease's
         precision.
         """
+        if self._desk.is_copying:
+            self._desk.copy_part()
+            return True
         for source in self._sources.values():
             if source.lease_until_us is not None and source.lease_until_us <= now_us:
                 source.lease_until_us = None
@@ -222,7 +225,7 @@ class MaintenanceUnit:
                 self.counters.leases_ended += 1
         self._desk.tables_changed(self._tables.step())
         self._settle(now_us)
-        return self._tables.is_busy
+        return self._tables.is_busy or self._desk.is_copying
 
     # --- subscribers ------------------------------------------------------------------------------
 
@@ -402,7 +405,8 @@ class MaintenanceUnit:
     def _take_in(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
         """Edit many keys: while nobody is served yet and few are in the table, by building it anew."""
         worker = source.worker
-        if self._settled or source.backlog or not self._tables.prefers_load(worker.table, keys.size):
+        busy = self._settled or source.backlog or self._desk.is_copying
+        if busy or not self._tables.prefers_load(worker.table, keys.size):
             self._edit(source, keys, tiers)
             return
         self._desk.tables_changed(self._tables.load(keys, worker.table, worker.slot, tiers))
@@ -411,6 +415,9 @@ class MaintenanceUnit:
 
     def _edit_slices(self, source: WorkerSource) -> None:
         table, slot = source.worker.table, source.worker.slot
+        if source.backlog and self._desk.is_copying:
+            self._desk.copy_part()
+            return
         if source.backlog and self._tables.is_clearing(table, slot):
             self._desk.tables_changed(self._tables.step())
             return

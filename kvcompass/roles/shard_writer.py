@@ -30,6 +30,33 @@ class EncodedPatches(Protocol):
         ...
 
 
+class FrozenTables(Protocol):
+    """The tables of one shard at one moment (`kvcompass.index.frozen_shard`)."""
+
+    @property
+    def digest(self) -> int:
+        """Of the tables."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """All is copied: the tables may be edited again, and `size` and `read` be called."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the snapshot."""
+        ...
+
+    def step(self) -> None:
+        """Copies the next part, 1-2 ms."""
+        ...
+
+    def read(self, start: int, end: int) -> bytes:
+        """Some bytes of the snapshot."""
+        ...
+
+
 class ShardWriter(Protocol):
     """The tables of one shard (`kvcompass.index.ShardTables`)."""
 
@@ -89,8 +116,11 @@ class ShardWriter(Protocol):
         """Distinct keys and tiers of one worker, in any order."""
         ...
 
-    def snapshot(self) -> bytes:
-        """The whole shard as a view needs it. Not while a table is growing."""
+    def freeze(self) -> FrozenTables:
+        """Begins to copy the whole shard; nothing may be edited until that is whole.
+
+        Not while a table is growing.
+        """
         ...
 
     def digest(self) -> int:

@@ -102,14 +102,11 @@ class SubscriberDesk:
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         """The next messages for a subscriber, a few at a time; empty when it has all there is.
 
-        One that needs a snapshot waits while a table is growing: that is over soon.
+        One that needs a snapshot waits while a table is growing or is copied for it: both are over soon.
         """
-        if subscription.snapshot is None and (
-            subscription.cursor is None or subscription.cursor < self._log.floor
-        ):
-            if self._tables.is_growing:
-                return []
-            self._begin_snapshot(subscription)
+        behind = subscription.cursor is None or subscription.cursor < self._log.floor
+        if subscription.snapshot is None and behind and not self._begin_snapshot(subscription):
+            return []
         if subscription.snapshot is not None:
             return [self._next_chunk(subscription, subscription.snapshot)]
         assert subscription.cursor is not None
@@ -124,20 +121,38 @@ class SubscriberDesk:
         subscription.served = subscription.served or bool(messages)
         return messages
 
-    def _begin_snapshot(self, subscription: Subscription) -> None:
+    @property
+    def is_copying(self) -> bool:
+        """The tables are being copied for a snapshot: they must not be edited."""
+        return self._snapshot is not None and not self._snapshot.tables.is_whole
+
+    def copy_part(self) -> None:
+        """Go on with that."""
+        if self._snapshot is not None and not self._snapshot.tables.is_whole:
+            self._snapshot.tables.step()
+
+    def _begin_snapshot(self, subscription: Subscription) -> bool:
+        """Give a subscriber the present snapshot, if there is one; else see that there will be."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(self._log.sequence, self._tables.digest(), self._tables.snapshot())
+            if self._tables.is_growing:
+                return False
+            frozen = self._tables.freeze()
+            self._snapshot = Snapshot(self._log.sequence, frozen.digest, frozen)
+            self.copy_part()
+        if self.is_copying:
+            return False
         if subscription.served and (subscription.cursor or 0) >= self._log.restarted_at:
             self._counters.overflows += 1
         self._counters.snapshots += 1
         subscription.snapshot = self._snapshot
         subscription.next_chunk = 0
+        return True
 
     def _next_chunk(self, subscription: Subscription, snapshot: Snapshot) -> SnapshotChunk:
         size = self._bounds.chunk_bytes
-        chunks = max(1, -(-len(snapshot.payload) // size))
+        chunks = max(1, -(-snapshot.tables.size // size))
         chunk = subscription.next_chunk
-        payload = snapshot.payload[chunk * size : (chunk + 1) * size]
+        payload = snapshot.tables.read(chunk * size, min((chunk + 1) * size, snapshot.tables.size))
         subscription.next_chunk += 1
         subscription.served = True
         if subscription.next_chunk == chunks:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from kvcompass.roles.shard_writer import FrozenTables
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -9,7 +11,7 @@ class Snapshot:
 
     sequence: int
     digest: int
-    payload: bytes
+    tables: FrozenTables
 
 
 @dataclass(slots=True, eq=False)

@@ -33,12 +33,38 @@ def _put(fields: Fields, key: int, table: int, slot: int, tier: int) -> None:
 
 
 @dataclass
+class FrozenDict:
+    """A snapshot that takes some parts to copy."""
+
+    digest: int
+    data: bytes
+    parts: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.parts <= 0
+
+    @property
+    def size(self) -> int:
+        assert self.is_whole
+        return len(self.data)
+
+    def step(self) -> None:
+        assert self.parts > 0
+        self.parts -= 1
+
+    def read(self, start: int, end: int) -> bytes:
+        return self.data[start:end]
+
+
+@dataclass
 class DictTables:
     """Twin of `ShardTables`. `rebuild_every`: each so many-th edit pretends to rebuild."""
 
     rebuild_every: int = 0
     fields: Fields = field(default_factory=dict)
     edits: int = 0
+    snapshot_parts: int = 1
 
     @property
     def entries(self) -> int:
@@ -91,8 +117,12 @@ class DictTables:
         held = {key: tier for (key, *place), tier in self.fields.items() if place == [table, slot]}
         return np.array(list(held), np.uint64), np.array(list(held.values()), np.uint8)
 
+    def freeze(self) -> "FrozenDict":
+        data = b"".join(_GROUP.pack(*place, tier) for place, tier in self.fields.items())
+        return FrozenDict(self.digest(), data, self.snapshot_parts)
+
     def snapshot(self) -> bytes:
-        return b"".join(_GROUP.pack(*place, tier) for place, tier in self.fields.items())
+        return self.freeze().data
 
     def digest(self) -> int:
         return _digest(self.fields)

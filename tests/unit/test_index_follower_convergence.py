@@ -36,7 +36,7 @@ class Twins:
         self.rebuild_every = 0
 
     def tables(self) -> ShardWriter:
-        return DictTables(self.rebuild_every)
+        return DictTables(self.rebuild_every, snapshot_parts=4)
 
     def view(self) -> ShardView:
         return DictView()

@@ -1,12 +1,14 @@
 """Snapshots that arrive in parts: the shard is read as it was until the end, and then is the other one."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.errors import ProtocolError
-from kvcompass.index import IndexView
+from kvcompass.index import IndexView, frozen_shard
 from kvcompass.kernels.jit import JIT
 from tests.models.index_churn import LAYOUTS, Churn, TableLayout, keys_of
 
@@ -81,3 +83,36 @@ def test_tables_that_grow_meanwhile_move_what_has_arrived() -> None:
     view.end_snapshot(0, 1, new.writer.digest())
     assert view.digest(0) == new.writer.digest()
     assert (view.lookup(keys_of(200, 2))[:, 0] == 1 << 6).all()
+
+
+@settings(max_examples=60 if JIT else 5, deadline=None)
+@given(
+    layout=st.sampled_from(LAYOUTS),
+    count=st.integers(0, 90),
+    cuts=st.lists(st.integers(0, 1 << 20), max_size=6),
+)
+def test_any_range_of_a_frozen_shard_is_that_of_the_whole(
+    layout: TableLayout, count: int, cuts: list[int]
+) -> None:
+    writer = filled(count, 3, layout).writer
+    whole = writer.snapshot()
+    frozen = writer.freeze()
+    while not frozen.is_whole:
+        frozen.step()
+    assert frozen.size == len(whole)
+    at = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
+    assert b"".join(frozen.read(start, end) for start, end in pairwise(at)) == whole
+
+
+def test_a_frozen_shard_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen_shard, "_LINES", 3)
+    churn = filled(60, 4)
+    frozen, digest, steps = churn.writer.freeze(), churn.writer.digest(), 0
+    while not frozen.is_whole:
+        frozen.step()
+        steps += 1
+    assert steps > 4
+    before = churn.writer.snapshot()
+    churn.edit(keys_of(50, 5), 1, np.ones(50, np.uint8))
+    assert frozen.read(0, frozen.size) == before
+    assert frozen.digest == digest != churn.writer.digest()

@@ -5,7 +5,8 @@ import pytest
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
-from kvcompass.index.image_bytes import digest_of, encode_images, new_image
+from kvcompass.index.frozen_shard import FrozenShard
+from kvcompass.index.image_bytes import digest_of, new_image
 from kvcompass.index.layout import table_layout
 from kvcompass.index.shape import table_size
 from kvcompass.kernels.image import BASE
@@ -108,4 +109,8 @@ def test_a_snapshot_moves_its_shard_and_seldom_the_others() -> None:
 def sized(shard: int, sizes: list[int]) -> tuple[bytes, int]:
     """A snapshot of empty tables for so many entries each."""
     images = [new_image(table_size(size, LAYOUT), table, shard) for table, size in enumerate(sizes)]
-    return encode_images(images), digest_of(images)
+    frozen = FrozenShard(images)
+    while not frozen.is_whole:
+        frozen.step()
+    assert frozen.digest == digest_of(images)
+    return frozen.read(0, frozen.size), frozen.digest
