@@ -29,7 +29,8 @@ COPY kvcompass/kernels /opt/kvcompass/app/kvcompass/kernels
 COPY kvcompass/levels /opt/kvcompass/app/kvcompass/levels
 COPY kvcompass/plan /opt/kvcompass/app/kvcompass/plan
 COPY kvcompass/index /opt/kvcompass/app/kvcompass/index
-RUN cd /opt/kvcompass/app && /opt/kvcompass/venv/bin/python -B -c "from kvcompass.index import warm; warm()"
+COPY kvcompass/score /opt/kvcompass/app/kvcompass/score
+RUN cd /opt/kvcompass/app && /opt/kvcompass/venv/bin/python -B -c "from kvcompass.warm import warm; warm()"
 
 # The product.
 FROM dependencies AS product

@@ -12,7 +12,7 @@ def add_arguments(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
 
 def warm_kernels(_options: argparse.Namespace) -> int:
     """Compiles what is not in the kernel cache yet."""
-    from kvcompass.index import warm  # numba is slow to import; other commands do without it
+    from kvcompass.warm import warm  # numba is slow to import; other commands do without it
 
     started = time.monotonic()
     warm()

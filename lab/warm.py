@@ -1,6 +1,6 @@
 """Compiles the index's kernels once, before a dozen processes would each do it at the same time."""
 
-from kvcompass.index import warm
+from kvcompass.warm import warm
 
 
 def warm_kernels() -> None:

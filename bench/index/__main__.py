@@ -21,7 +21,7 @@ from bench.index.edits import OneTable
 from bench.index.fleet import fleet
 from bench.index.results import Results
 from bench.index.timing import CLOCKS, use_clock
-from kvcompass.index import warm
+from kvcompass.warm import warm
 
 QUICK = 200_000
 AT_MOST = 1_000_000

@@ -5,7 +5,6 @@ from kvcompass.index.patches import ApplyResult, Patches
 from kvcompass.index.shape import IndexShape, index_shape
 from kvcompass.index.shard_tables import ShardTables
 from kvcompass.index.view import IndexView
-from kvcompass.index.warm import warm
 
 __all__ = [
     "ApplyResult",
@@ -18,5 +17,4 @@ __all__ = [
     "ShardTables",
     "WorkerMap",
     "index_shape",
-    "warm",
 ]

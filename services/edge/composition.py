@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape, warm
+from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, Plan
@@ -18,6 +18,7 @@ from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.warm import warm
 from services.edge.fleet.index_feed import follow
 from services.edge.fleet.load_broadcaster import LoadBroadcaster
 from services.edge.fleet.load_service import LoadService

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from kvcompass.index import ShardTables, index_shape, warm
+from kvcompass.index import ShardTables, index_shape
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.warm import warm
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.service import IndexService

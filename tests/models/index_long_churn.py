@@ -12,8 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from kvcompass.index import IndexShape, IndexView, Patches, ShardTables, warm
+from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
 from kvcompass.index.table_writer import GROW_AT
+from kvcompass.warm import warm
 
 T = TypeVar("T")
 BATCH = 256

@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import numpy as np
 
-from kvcompass.index import IndexView, ShardTables, index_shape, warm
+from kvcompass.index import IndexView, ShardTables, index_shape
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
@@ -30,6 +30,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.warm import warm
 from services.edge.fleet.index_feed import follow
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us

@@ -161,8 +161,8 @@ def test_each_image_is_built_once() -> None:
     assert sorted(built) == ["kvcompass", "kvcompass-netem"]
 
 
-def test_the_stage_that_compiles_the_kernels_has_all_that_the_index_imports() -> None:
-    listed = "import sys, kvcompass.index; print(*sys.modules)"
+def test_the_stage_that_compiles_the_kernels_has_all_that_they_need() -> None:
+    listed = "import sys, kvcompass.warm; print(*sys.modules)"
     ended = subprocess.run((sys.executable, "-c", listed), capture_output=True, text=True, check=True)
     names = {name.split(".")[1] for name in ended.stdout.split() if name.startswith("kvcompass.")}
     imported = {name for name in names if (ROOT / "kvcompass" / name).is_dir()}

@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from kvcompass.index.lookup_unit import LookupUnit, WorkerMap
-from kvcompass.index.shape import IndexShape
-from kvcompass.index.shard_tables import ShardTables
-from kvcompass.index.view import IndexView
+from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
 from kvcompass.kernels.queues import estimate_queues
 from kvcompass.levels import QueryPlan
 from kvcompass.plan.model import RoutingRule
+from kvcompass.score import JointScore, ScoreInputs, Standings
 
 
 def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
@@ -17,8 +15,6 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     About a minute on a machine's first call, else 0.5 s. A process whose kernels are not warm would stop for
     that long in the middle of its first requests.
     """
-    from kvcompass.score import JointScore, ScoreInputs, Standings  # which is built on this package
-
     shape = IndexShape(shards=1, tables=1, value_bits=value_bits, expected_entries=1, layout=layout)
     writer, view = ShardTables(shape, 0, random_seed=0), IndexView(shape)
     view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
