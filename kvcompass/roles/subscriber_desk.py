@@ -1,7 +1,7 @@
 """The edges' side of a maintenance unit: whoever follows the shard, and what each is still to be sent.
 
 Sequences number patch groups. Subscribers are cursors into one bounded log; one that has fallen off it, or
-begins, is sent a snapshot, which all that need one share.
+begins, is sent a snapshot. All that need one share it, edits or not, as long as the log tells what came after.
 """
 
 from collections.abc import Mapping
@@ -62,12 +62,13 @@ class SubscriberDesk:
         """What the last edit did to the tables: from here on it is sent."""
         if not patches.groups:
             return
-        self._snapshot = None
         if patches.rebuilt:
             self._log.restart()
             self._counters.rebuilds += 1
         else:
             self._log.append(patches.payload, patches.groups, patches.work)
+        if self._snapshot is not None and not self._is_recent(self._snapshot):
+            self._snapshot = None
         self._counters.growths = self._tables.growths
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
@@ -102,7 +103,8 @@ class SubscriberDesk:
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         """The next messages for a subscriber, a few at a time; empty when it has all there is.
 
-        One that needs a snapshot waits while a table is growing or is copied for it: both are over soon.
+        One that needs a snapshot, where none is recent, waits while a table is growing or is copied for it:
+        both are over soon.
         """
         behind = subscription.cursor is None or subscription.cursor < self._log.floor
         if subscription.snapshot is None and behind and not self._begin_snapshot(subscription):
@@ -131,8 +133,13 @@ class SubscriberDesk:
         if self._snapshot is not None and not self._snapshot.tables.is_whole:
             self._snapshot.tables.step()
 
+    def _is_recent(self, snapshot: Snapshot) -> bool:
+        """The log tells what came after it, and has room for as much again while it is being sent."""
+        since = self._log.sequence - snapshot.sequence
+        return snapshot.sequence >= self._log.floor and since <= self._bounds.log_groups // 2
+
     def _begin_snapshot(self, subscription: Subscription) -> bool:
-        """Give a subscriber the present snapshot, if there is one; else see that there will be."""
+        """Give a subscriber the recent snapshot, if there is one; else see that there will be."""
         if self._snapshot is None:
             if self._tables.is_growing:
                 return False

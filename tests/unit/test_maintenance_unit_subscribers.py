@@ -143,6 +143,29 @@ def test_a_patch_that_comes_while_a_snapshot_is_sent_follows_it():
     assert rest[3].first_sequence == first.sequence + 1
 
 
+def test_a_snapshot_reaches_its_subscriber_although_edits_never_pause():
+    """Copying ends and the next edit is made before the subscriber comes to take what was copied."""
+    shard, view = Shard(), DictView()
+    shard.tables.snapshot_parts = 4
+    subscriptions = [shard.subscribe(), shard.subscribe()]
+    taken: list[list[UnitToEdge]] = [[], []]
+    for key in range(9):
+        shard.edit({key: 1})
+        while shard.unit.work(shard.sessions[0], 0):
+            pass
+        for subscription, messages in zip(subscriptions, taken, strict=True):
+            messages += shard.unit.take(subscription, 0)
+    for subscription, messages in zip(subscriptions, taken, strict=True):
+        messages += shard.drain(subscription)
+    assert {messages[0] for messages in taken} == {taken[0][0]}, "one copy is made for both"
+    for message in taken[1]:
+        if isinstance(message, SnapshotChunk):
+            view.load_snapshot(0, message.payload, message.sequence, message.digest)
+        elif isinstance(message, PatchGroups):
+            view.apply(0, message.first_sequence, message.count, message.payload)
+    assert view.fields == shard.tables.fields
+
+
 def test_messages_are_cut_at_their_bound_of_groups():
     shard = Shard(message_groups=4)
     subscription = shard.subscribe(epoch=10)
