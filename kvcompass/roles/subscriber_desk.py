@@ -1,7 +1,7 @@
 """The edges' side of a maintenance unit: whoever follows the shard, and what each is still to be sent.
 
 Sequences number patch groups. Subscribers are cursors into one bounded log; one that has fallen off it, or
-begins, is sent a snapshot. All that need one share it, edits or not, as long as the log tells what came after.
+begins, is sent a snapshot. All that need one share it, as long as the log tells what came after it.
 """
 
 from collections.abc import Mapping

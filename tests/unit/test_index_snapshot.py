@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.errors import ProtocolError
-from kvcompass.index import IndexView, frozen_shard
+from kvcompass.index import IndexShape, IndexView, ShardTables, frozen_shard
 from kvcompass.kernels.jit import JIT
 from tests.models.index_churn import LAYOUTS, Churn, TableLayout, keys_of
 
@@ -116,3 +116,17 @@ def test_a_frozen_shard_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None
     churn.edit(keys_of(50, 5), 1, np.ones(50, np.uint8))
     assert frozen.read(0, frozen.size) == before
     assert frozen.digest == digest != churn.writer.digest()
+
+
+def test_many_small_tables_are_copied_in_few_parts() -> None:
+    """Edits wait for the copy: a part a table would make them wait longest where there is least to copy."""
+    writer = ShardTables(
+        IndexShape(shards=1, tables=200, value_bits=32, expected_entries=4), 0, random_seed=1
+    )
+    frozen, steps = writer.freeze(), 0
+    while not frozen.is_whole:
+        frozen.step()
+        steps += 1
+    assert 1 < steps <= 4
+    view = IndexView(writer.shape)
+    view.load_snapshot(0, frozen.read(0, frozen.size), 1, frozen.digest)
