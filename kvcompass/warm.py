@@ -19,7 +19,9 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     writer, view = ShardTables(shape, 0, random_seed=0), IndexView(shape)
     view.load_snapshot(0, writer.snapshot(), 0, writer.digest())
     keys = np.arange(64, dtype=np.uint64)
-    for patches in (writer.edit(keys, 0, 0, np.ones(64, np.uint8)), writer.clear_worker(0, 0)):
+    edited = writer.edit(keys, 0, 0, np.ones(64, np.uint8))
+    writer.clear_worker(0, 0)
+    for patches in (edited, writer.step()):
         view.apply(0, view.applied_sequence(0) + 1, patches.groups, patches.payload)
     assert writer.growths
     writer.edit(keys, 0, 0, np.ones(64, np.uint8))

@@ -123,13 +123,10 @@ class ShardTables:
         """Whether edits of so many keys are quicker made by `load`."""
         return keys >= max(_LOAD_KEYS, self._tables[table].entries)
 
-    def clear_worker(self, table: int, slot: int) -> Patches:
-        """Begin to withdraw a worker everywhere; `step` goes on. `holdings` are none from now on."""
+    def clear_worker(self, table: int, slot: int) -> None:
+        """Have `step` withdraw a worker everywhere. `holdings` are none from now on. O(1)."""
         self._check_worker(table, slot)
-        run = PatchRun()
         self._tables[table].begin_clearing(int(slot))
-        self._tables[table].clear_slice(run)
-        return run.patches()
 
     def is_clearing(self, table: int, slot: int) -> bool:
         """Keys of a worker that was cleared are still in the table; to edit it would end that first."""

@@ -221,7 +221,7 @@ class MaintenanceUnit:
                 source.report = None
                 source.report_requested_us = None
                 source.backlog.clear()
-                self._desk.tables_changed(self._tables.clear_worker(source.worker.table, source.worker.slot))
+                self._tables.clear_worker(source.worker.table, source.worker.slot)
                 self.counters.leases_ended += 1
         self._desk.tables_changed(self._tables.step())
         self._settle(now_us)

@@ -96,8 +96,8 @@ class ShardWriter(Protocol):
         """Edits of so many keys are quicker made by `load`."""
         ...
 
-    def clear_worker(self, table: int, slot: int) -> EncodedPatches:
-        """Begins to remove every field of one worker; `step` goes on. It holds nothing from now on."""
+    def clear_worker(self, table: int, slot: int) -> None:
+        """Has `step` remove every field of one worker. It holds nothing from now on. O(1)."""
         ...
 
     def is_clearing(self, table: int, slot: int) -> bool:

@@ -84,10 +84,9 @@ class Churn:
 
     def begin_clearing(self, slot: int, table: int = 0) -> None:
         """The view may go on naming this worker until `settle`, and nobody else wrongly."""
-        patches = self.writer.clear_worker(table, slot)
+        self.writer.clear_worker(table, slot)
         self.twins[table].clear(slot)
         self.clearing.add((table, slot))
-        self.take(patches)
 
     def clear(self, slot: int, table: int = 0) -> None:
         self.begin_clearing(slot, table)

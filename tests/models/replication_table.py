@@ -65,6 +65,8 @@ class DictTables:
     fields: Fields = field(default_factory=dict)
     edits: int = 0
     snapshot_parts: int = 1
+    cleared: list[bytes] = field(default_factory=list)
+    """Groups that the next step gives out."""
 
     @property
     def entries(self) -> int:
@@ -92,7 +94,8 @@ class DictTables:
         return False
 
     def step(self) -> Patches:
-        return Patches(b"", 0)
+        groups, self.cleared = self.cleared, []
+        return Patches(b"".join(groups), len(groups))
 
     def held(self, table: int, slot: int) -> tuple[int, int]:
         keys, tiers = self.holdings(table, slot)
@@ -109,9 +112,9 @@ class DictTables:
             return Patches(b"", 1, rebuilt=True)
         return Patches(b"".join(groups), len(groups))
 
-    def clear_worker(self, table: int, slot: int) -> Patches:
+    def clear_worker(self, table: int, slot: int) -> None:
         _put(self.fields, _CLEAR, table, slot, 0)
-        return Patches(_GROUP.pack(_CLEAR, table, slot, 0), 1)
+        self.cleared.append(_GROUP.pack(_CLEAR, table, slot, 0))
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         held = {key: tier for (key, *place), tier in self.fields.items() if place == [table, slot]}
