@@ -29,6 +29,7 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     while not writer.shrinks:
         writer.edit(keys[:1], 0, 0, np.ones(1, np.uint8))
         writer.step()
+    writer.holdings(0, 0)
     view.load_snapshot(0, writer.snapshot(), view.applied_sequence(0) + 1, writer.digest())
     view.lookup(keys)
     query_plan = QueryPlan(
