@@ -33,7 +33,11 @@ setup: .venv/.setup ## Create .venv, install the product and compile its bytecod
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 	@$(BIN)/kvcompass warm
 
-setup-dev: .venv/.setup-dev setup
+.venv/.layouts: .venv/.setup-dev $(wildcard kvcompass/kernels/*.py)
+	@$(BIN)/kvcompass warm --all-layouts
+	@touch $@
+
+setup-dev: .venv/.setup-dev setup .venv/.layouts
 
 demo: setup ## Three regions on this machine, the same traffic under three policies, one table
 	$(BIN)/kvcompass lab demo --json out/demo.json

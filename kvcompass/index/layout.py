@@ -42,11 +42,12 @@ class Layout:
         return -(-size // LINE_BYTES)
 
 
-_LAYOUTS: Final = (
+LAYOUTS: Final = (
     Layout("fingerprints", 32, LINES, 3, LINE_BYTES),
     Layout("fingerprints", 64, WIDE, 1, SLOTS * 8 + 8),
     Layout("paper", 32, PAPER, 2, 2 * (SLOTS * 4 + 1)),
 )
+"""All there are; the first is the default."""
 
 
 def table_layout(name: str, value_bits: int) -> Layout:
@@ -55,10 +56,10 @@ def table_layout(name: str, value_bits: int) -> Layout:
     Raises:
         KVCompassError: There is none; the message names those that are.
     """
-    for layout in _LAYOUTS:
+    for layout in LAYOUTS:
         if (layout.name, layout.value_bits) == (name, value_bits):
             return layout
-    known = ", ".join(f"{layout.name} with {layout.value_bits}" for layout in _LAYOUTS)
+    known = ", ".join(f"{layout.name} with {layout.value_bits}" for layout in LAYOUTS)
     raise KVCompassError(
         f"there is no layout {name!r} with {value_bits}-bit values; choose among {known}",
         field="index.layout",
