@@ -83,7 +83,8 @@ class TableSize:
     @property
     def is_addressable(self) -> bool:
         """Whether a word of a patch can name each slot and node."""
-        return min(self.buckets, self.nodes_a, self.nodes_b) > 0 and self.nodes < NODES_MOST
+        least = min(self.buckets, self.nodes_a, self.nodes_b)
+        return least > 0 and self.nodes < NODES_MOST and self.slots <= 1 << 32
 
     @property
     def nodes(self) -> int:

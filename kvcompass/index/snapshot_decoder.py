@@ -76,7 +76,10 @@ class SnapshotDecoder:
             line_count = size.words // self._layout.line_words
             bitmap = yield -(-line_count // 8)
             used = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), count=line_count))
-            self._make_room(size.words)
+            try:
+                self._make_room(size.words)
+            except MemoryError:
+                raise _malformed(f"no memory for table {table} of {size.slots} slots") from None
             row = new_row(size, table, salt)
             row[BASE] = self._arena.take(size.words)
             self.rows.append(row)

@@ -67,7 +67,7 @@ class JointScore:
     """Weighs requests against one fleet's workers with the constants of its plan.
 
     The score's own kernel is made ready at construction, so that no request waits for it. The one that looks
-    up as well takes the compiler longer: `kvcompass.index.warm` makes it ready.
+    up as well takes the compiler longer: `kvcompass.warm` makes it ready.
     """
 
     def __init__(self, inputs: ScoreInputs, rule: RoutingRule, lookup: Lookup | None = None) -> None:

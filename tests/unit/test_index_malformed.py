@@ -185,6 +185,22 @@ def test_a_cut_or_damaged_snapshot_changes_nothing() -> None:
     assert before[2] == 10
 
 
+def test_a_snapshot_of_an_impossible_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, view, _, _ = filled()
+    data, before = writer.snapshot(), state(view)
+    for buckets in (0, (1 << 30) + 1, 2**32 - 1):
+        with pytest.raises(ProtocolError, match="impossible size"):
+            view.load_snapshot(1, data[:16] + buckets.to_bytes(4, "little") + data[20:], 99, writer.digest())
+
+    def refuse(*_arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(view._arena, "make_room", refuse)
+    with pytest.raises(ProtocolError, match="no memory for table 0"):
+        view.load_snapshot(1, data, 99, writer.digest())
+    assert state(view) == before
+
+
 def test_a_view_without_a_snapshot_reports_a_gap() -> None:
     _, _, payload, groups = filled()
     view = IndexView(SHAPE)
