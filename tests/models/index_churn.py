@@ -128,6 +128,7 @@ class Churn:
         self.sequence += patches.groups
         if patches.rebuilt:
             self.load()
+            self._forget_cleared()
             return
         groups = split_groups(patches.payload)
         assert len(groups) == patches.groups
@@ -138,9 +139,12 @@ class Churn:
             first += len(run)
             if self.each_group:
                 self.assert_exact(but=(table, set(changing)))
-        self.clearing = {place for place in self.clearing if self.writer.is_clearing(*place)}
+        self._forget_cleared()
         assert self.view.applied_sequence(0) == self.sequence
         assert self.view.digest(0) == self.writer.digest()
+
+    def _forget_cleared(self) -> None:
+        self.clearing = {place for place in self.clearing if self.writer.is_clearing(*place)}
 
 
 def keys_of(count: int, seed: int = 5) -> np.ndarray:
