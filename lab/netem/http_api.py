@@ -1,7 +1,9 @@
 """A router's two HTTP listeners: what everybody may read, and commands from inside the container only."""
 
+import contextlib
 import json
 import re
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,13 +17,29 @@ from lab.netem.router import Router
 from lab.netem.settings import CONTROL_PORT, METRICS_PORT
 
 _TIMEOUT_S: Final = 2.0
-"""For a client that sends nothing: requests are answered one after the other."""
+"""For a client to send its request, silent or dripping: requests are answered one after the other."""
 _MOST_BYTES: Final = 65_536
 
 
 class _Handler(BaseHTTPRequestHandler):
     timeout = _TIMEOUT_S
     router: Router
+
+    def setup(self) -> None:
+        """Starts the client's time: `timeout` bounds each silence, and this what is read in all."""
+        super().setup()
+        self._late = threading.Timer(_TIMEOUT_S, self._read_no_more)
+        self._late.daemon = True
+        self._late.start()
+
+    def finish(self) -> None:
+        """Nothing is late any more."""
+        self._late.cancel()
+        super().finish()
+
+    def _read_no_more(self) -> None:
+        with contextlib.suppress(OSError):  # it has hung up itself
+            self.connection.shutdown(socket.SHUT_RD)
 
     def log_message(self, *_: object) -> None:
         """Scrapes are not worth a line."""
