@@ -31,6 +31,6 @@ def load_profile(name: str, beside: Path | None = None) -> WanProfile:
         raise WanError(f"{name!r} is not shipped ({known}); a file's name ends in .toml", field="profile")
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WanError(f"cannot read {path}: {error}", field="profile") from error
+    except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
+        raise WanError(f"cannot read {str(path)!r}: {error}", field="profile") from error
     return parse_profile(text)

@@ -114,6 +114,13 @@ def _regions(raw: object) -> dict[str, RegionNetwork]:
             raise _fault(f"regions.{other}.subnet", f"{there.subnet} overlaps {here.subnet} of {one}")
         if here.router == there.router:
             raise _fault(f"regions.{other}.router", f"{there.router} is the router of {one} already")
+    for (one, here), (other, there) in itertools.product(regions.items(), repeat=2):
+        if here.router in there.subnet:
+            raise _fault(
+                f"regions.{one}.router",
+                f"{here.router} is in {there.subnet}, the network of {other}; give the address "
+                "on the network between the regions",
+            )
     return regions
 
 
@@ -132,6 +139,8 @@ def _region(entry: object, where: str) -> RegionNetwork:
         raise _fault(where, str(error)) from error
     if network.gateway not in network.subnet:
         raise _fault(f"{where}.gateway", f"{network.gateway} is not in {network.subnet}")
+    if network.gateway in (network.subnet.network_address, network.subnet.broadcast_address):
+        raise _fault(f"{where}.gateway", f"{network.gateway} is no address of a host in {network.subnet}")
     return network
 
 

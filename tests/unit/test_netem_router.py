@@ -210,6 +210,17 @@ def test_the_shipped_settings_are_the_labs_addresses() -> None:
         ("10.214.1.0/24", "10.214.1.9/24", "regions.us: .*has host bits set"),
         ("10.214.1.0/24", "10.214.0.0/16", "regions.eu.subnet: 10.214.2.0/24 overlaps 10.214.0.0/16 of us"),
         ("10.214.100.12", "10.214.100.11", "regions.eu.router: 10.214.100.11 is the router of us already"),
+        ('gateway = "10.214.1.2"', 'gateway = "10.214.1.255"', "regions.us.gateway: .* no address of a host"),
+        (
+            "10.214.100.11",
+            "10.214.1.2",
+            "regions.us.router: 10.214.1.2 is in 10.214.1.0/24.* network of us",
+        ),
+        (
+            "10.214.100.11",
+            "10.214.2.9",
+            "regions.us.router: 10.214.2.9 is in 10.214.2.0/24.* network of eu",
+        ),
         ("random_seed = 1", "random_seed = true", "random_seed: True is not an integer"),
         ("[regions.eu]", "[regions.mars]", "the regions us, eu, asia, the settings us, mars, asia"),
         ("[regions.us]", "[regions.", "not|cannot"),

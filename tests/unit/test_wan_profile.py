@@ -119,5 +119,8 @@ def test_the_shipped_profiles_have_three_regions_and_a_source() -> None:
 def test_a_profile_that_is_not_there_is_named() -> None:
     with pytest.raises(WanError, match="cloudping-three, paper-testbed"):
         load_profile("paper")
-    with pytest.raises(WanError, match=r"cannot read nowhere\.toml"):
+    with pytest.raises(WanError, match=r"cannot read 'nowhere\.toml'"):
         load_profile("nowhere.toml")
+    for impossible in ("\0.toml", "\ud800.toml"):
+        with pytest.raises(WanError, match="cannot read"):
+            load_profile(impossible)
