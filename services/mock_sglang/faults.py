@@ -16,6 +16,9 @@ from services.mock_sglang.settings import EvictionName
 
 CRASH_STATUS = 137
 """What a shell sees of a killed process."""
+MOST_BATCHES = 1_000_000_000
+MOST_SEED = 2**63 - 1
+"""What a JSON answer can show."""
 STRIKES = ("hang", "status_500", "drop_events", "restart", "silence_load")
 """Faults that strike again and again; the others are states, or the end."""
 
@@ -71,8 +74,10 @@ def read_faults(body: bytes, ring_batches: int) -> Faults:
             raise _refused("must be between 0 and 1", field)
     if not 0.01 <= faults.slow <= 10_000.0:
         raise _refused("must be between 0.01 and 10000", "slow")
-    if faults.drop_events.next_batches < 0:
-        raise _refused("must be at least 0", "drop_events.next_batches")
+    if not 0 <= faults.drop_events.next_batches <= MOST_BATCHES:
+        raise _refused(f"must be between 0 and {MOST_BATCHES}", "drop_events.next_batches")
+    if not -MOST_SEED <= faults.random_seed <= MOST_SEED:
+        raise _refused(f"must be between {-MOST_SEED} and {MOST_SEED}", "random_seed")
     if faults.crash_after_ms is not None and not 0 <= faults.crash_after_ms <= 3_600_000:
         raise _refused("must be between 0 and 3600000", "crash_after_ms")
     if faults.ring_batches is not None and not 1 <= faults.ring_batches <= ring_batches:

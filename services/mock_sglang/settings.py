@@ -1,6 +1,6 @@
 """Settings of one engine double; names follow SGLang's server arguments where it has them."""
 
-import math
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -15,6 +15,26 @@ DEFAULT_BOOTSTRAP_PORT = 8998
 EvictionName = Literal["lru", "lfu", "fifo", "wa"]
 RoleName = Literal["both", "prefill", "decode"]
 
+MOST_MS = 1e6
+"""Of a constant of the timing."""
+_COUNT = (1, 1_000_000_000)
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "context_length": _COUNT,
+    "page_size": _COUNT,
+    "cache_tokens": _COUNT,
+    "host_cache_tokens": (0, 1_000_000_000),
+    "max_running_requests": _COUNT,
+    "max_queued_requests": _COUNT,
+    "stream_interval": _COUNT,
+    "time_scale": (1e-6, 1e6),
+    "health_delay_s": (0, 3_600),
+    "event_ring_batches": _COUNT,
+    "dp_size": (1, 256),
+    "bootstrap_port": (0, 65_535),
+    "transfer_timeout_s": (0.001, 3_600),
+}
+"""The least and the largest value of each number."""
+
 
 class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Model constants. The defaults are an A100 with an 8B model (docs/decisions/0601)."""
@@ -27,8 +47,10 @@ class TimingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
-            if not 0.0 <= getattr(self, field) < math.inf:
-                raise SettingsError(f"timing.{field}: must not be negative", field=f"timing.{field}")
+            if not 0.0 <= getattr(self, field) <= MOST_MS:
+                raise SettingsError(
+                    f"timing.{field}: must be between 0 and {MOST_MS:g}", field=f"timing.{field}"
+                )
 
 
 class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -91,22 +113,9 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     timing: TimingSettings = TimingSettings()
 
     def __post_init__(self) -> None:
-        for field in (
-            "context_length",
-            "page_size",
-            "max_running_requests",
-            "max_queued_requests",
-            "stream_interval",
-            "time_scale",
-            "event_ring_batches",
-            "dp_size",
-            "transfer_timeout_s",
-        ):
-            if not 0 < getattr(self, field) < math.inf:
-                raise SettingsError(f"{field}: must be positive", field=field)
-        for field in ("health_delay_s", "host_cache_tokens", "bootstrap_port"):
-            if getattr(self, field) < 0:
-                raise SettingsError(f"{field}: must not be negative", field=field)
+        for field, (least, most) in _BOUNDS.items():
+            if not least <= getattr(self, field) <= most:
+                raise SettingsError(f"{field}: must be between {least} and {most}", field=field)
         if self.cache_tokens < self.page_size:
             raise SettingsError("cache_tokens: must hold at least one page", field="cache_tokens")
         if 0 < self.host_cache_tokens < self.page_size:

@@ -37,6 +37,8 @@ async def test_switches_are_there_only_where_settings_say_so() -> None:
         ({"status_500": 1.5}, "status_500"),
         ({"drop_events": {"share": -1}}, "drop_events.share"),
         ({"drop_events": {"next_batches": -1}}, "drop_events.next_batches"),
+        ({"drop_events": {"next_batches": 2**64}}, "drop_events.next_batches"),
+        ({"random_seed": -(2**64)}, "random_seed"),
         ({"crash_after_ms": -1}, "crash_after_ms"),
         ({"ring_batches": 0}, "ring_batches"),
         ({"ring_batches": 10_001}, "ring_batches"),

@@ -1,6 +1,7 @@
 """Several data-parallel ranks: each with a cache, events and a load of its own."""
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from services.mock_sglang.events.endpoints import rank_endpoint
 from services.runtime.settings import SettingsError
@@ -60,6 +61,13 @@ async def test_loads_and_metrics_have_an_entry_a_rank() -> None:
     assert 'sglang:prompt_tokens_total{model_name="m",dp_rank="0"} 0\n' in text
     assert 'sglang:prompt_tokens_total{model_name="m",dp_rank="1"} 100\n' in text
     assert (info["dp_size"], info["kvcompass_mock"]["prompt_tokens"]) == (2, 100)
+
+
+async def test_a_model_may_have_any_name_in_the_metrics() -> None:
+    async with running(model='a "b"\\c') as rig:
+        text = (await rig.client.get("/metrics")).text
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    assert {sample.labels["model_name"] for sample in samples} == {'a "b"\\c'}
 
 
 def test_a_rank_has_the_port_of_its_number() -> None:

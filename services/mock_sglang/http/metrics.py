@@ -23,12 +23,13 @@ _SERIES: tuple[tuple[str, str, Callable[[RankLoad], float]], ...] = (
 
 def metrics(settings: MockSettings, report: LoadReport, faults: FaultSwitches) -> bytes:
     """The text format, with SGLang's counters and none of its histograms; faults where they are on."""
+    model = settings.model.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     text = ""
     for name, kind, value in _SERIES:
         text += f"# TYPE sglang:{name} {kind}\n"
         for load in report.ranks:
             rank = f',dp_rank="{load.dp_rank}"' if settings.dp_size > 1 else ""
-            text += f'sglang:{name}{{model_name="{settings.model}"{rank}}} {value(load)}\n'
+            text += f'sglang:{name}{{model_name="{model}"{rank}}} {value(load)}\n'
     if settings.fault_switches:
         text += f"# TYPE {FAULTS_TOTAL} counter\n"
         for fault, count in sorted(faults.counts.items()):
