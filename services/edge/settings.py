@@ -1,5 +1,7 @@
 """Settings of an edge. Times are seconds unless the name says otherwise; every default says why."""
 
+import math
+
 import msgspec
 
 from kvcompass.routing.names import PolicyName
@@ -93,5 +95,5 @@ def check_settings(settings: EdgeSettings) -> None:
         if getattr(settings.limits, name) < 1:
             raise SettingsError("must be at least 1", field=f"limits.{name}")
     for name in Timeouts.__struct_fields__:
-        if getattr(settings.timeouts, name) < 0:
-            raise SettingsError("must not be negative", field=f"timeouts.{name}")
+        if not 0 <= getattr(settings.timeouts, name) < math.inf:
+            raise SettingsError("must be a number of seconds, not negative", field=f"timeouts.{name}")

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeGuard, TypeVar, get_args, get_origin, get_type_hints
@@ -14,6 +14,9 @@ from kvcompass.spelling import unknown_key
 from services.runtime.logs import LogLevel
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+_SECRET_LETTERS = 4_096
+"""Of a secret in a file: what a header takes."""
 
 
 class SettingsError(KVCompassError):
@@ -59,6 +62,8 @@ def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None 
         raise SettingsError(
             f"cannot read settings file {path}: {error.strerror}", field="settings"
         ) from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not text in UTF-8", field="settings") from error
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -91,7 +96,9 @@ def faults_named(path: Path) -> Iterator[None]:
 
 def resolve_path(settings_file: Path, value: str) -> Path:
     """A path in a settings file is relative to that file."""
-    path = Path(value).expanduser()
+    path = Path(value)
+    with suppress(RuntimeError):  # nobody's home: then there is no such file either
+        path = path.expanduser()
     return path if path.is_absolute() else settings_file.parent / path
 
 
@@ -124,15 +131,22 @@ def _take_files(raw: dict[str, Any], cls: type[msgspec.Struct], settings_file: P
 
 
 def _secret(path: Path, field: str) -> str:
-    """The file's text without the white space around it."""
+    """The file's text without the white space around it. It goes into headers, so it is one line of ASCII."""
     try:
-        text = path.read_text("utf-8").strip()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_SECRET_LETTERS + 1).strip()
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path} is not text", field=field) from error
+    except ValueError as error:
+        raise SettingsError(f"{str(path)!r} is no path: {error}", field=field) from error
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}", field=field) from error
     if not text:
         raise SettingsError(f"{path} is empty", field=field)
+    if len(text) > _SECRET_LETTERS:
+        raise SettingsError(f"{path} holds more than {_SECRET_LETTERS} letters", field=field)
+    if not (text.isascii() and text.isprintable()):
+        raise SettingsError(f"{path} is not one line of printable ASCII", field=field)
     return text
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from services.edge.settings import EdgeSettings
+from services.edge.settings import EdgeSettings, check_settings
 from services.runtime.settings import CommonSettings, SettingsError, load_settings
 from services.worker_agent.settings import WorkerAgentSettings
 
@@ -42,6 +42,11 @@ def test_so_is_one_of_a_section(tmp_path: Path) -> None:
         (EdgeSettings, 'peer_key_file = "secret"', None, "peer_key_file", "No such file"),
         (EdgeSettings, 'peer_key_file = "secret"', b" \n", "peer_key_file", "is empty"),
         (EdgeSettings, 'peer_key_file = "secret"', b"clear\xff", "peer_key_file", "is not text"),
+        (EdgeSettings, 'peer_key_file = "secret"', b"clear\r\nx-a: b", "peer_key_file", "one line"),
+        (EdgeSettings, 'peer_key_file = "secret"', "clear\u00e9".encode(), "peer_key_file", "ASCII"),
+        (EdgeSettings, 'peer_key_file = "secret"', b"clear" * 1_000, "peer_key_file", "more than 4096"),
+        (EdgeSettings, r'peer_key_file = "\u0000"', None, "peer_key_file", "is no path"),
+        (EdgeSettings, 'peer_key_file = "~nobody-is-here/x"', None, "peer_key_file", "No such file"),
         (EdgeSettings, "peer_key_file = 3", b"clear", "peer_key_file", "Expected `str`"),
         (
             WorkerAgentSettings,
@@ -61,6 +66,23 @@ def test_a_faulty_file_is_refused_by_name_and_never_shown(
     assert caught.value.field == field
     assert words in str(caught.value)
     assert "clear" not in str(caught.value)
+
+
+def test_settings_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match="not text") as caught:
+        load_settings(EdgeSettings, path)
+    assert caught.value.field == "settings"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_a_wait_without_an_end_is_refused(value: str, tmp_path: Path) -> None:
+    keys = 'peer_key = "0123456789abcdef"\nlab_mode = true\n'
+    path = write(tmp_path, f"{EDGE}{keys}[timeouts]\nidle_s = {value}")
+    with pytest.raises(SettingsError, match="seconds") as caught:
+        check_settings(load_settings(EdgeSettings, path))
+    assert caught.value.field == "timeouts.idle_s"
 
 
 def test_only_a_field_with_a_sibling_names_a_file(tmp_path: Path) -> None:
