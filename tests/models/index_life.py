@@ -48,7 +48,7 @@ class ShardLife:
         """Exact after each event, and sound to the last link at the end."""
         kinds = [self.fill, self.withdraw, self.clear, self.step, self.copy, self.report]
         for _ in range(events):
-            kind = self.rng.choice(len(kinds), p=[0.35, 0.15, 0.08, 0.32, 0.07, 0.03])
+            kind = self.rng.choice(len(kinds), p=[0.32, 0.2, 0.05, 0.34, 0.07, 0.02])
             kinds[kind](int(self.rng.integers(TABLES)), int(self.rng.choice(self.workers)))
             self.churn.assert_exact()
         audit(self.churn.writer)
@@ -70,7 +70,7 @@ class ShardLife:
     def withdraw(self, table: int, slot: int) -> None:
         """Some or most of a worker's keys, so that tables shrink too."""
         held = np.array(list(self.churn.twins[table].holdings(slot)), np.uint64)
-        gone = self.rng.permutation(held)[: int(self.rng.choice([3, 80, 400]))]
+        gone = self.rng.permutation(held)[: int(self.rng.choice([3, 400, 400]))]
         self.churn.edit(gone, slot, np.zeros(gone.size, np.uint8), table)
 
     def clear(self, table: int, slot: int) -> None:
@@ -78,7 +78,7 @@ class ShardLife:
         self.lived.clears += 1
 
     def step(self, _table: int, _slot: int) -> None:
-        for _ in range(int(self.rng.choice([1, 1, 10, 60]))):
+        for _ in range(int(self.rng.choice([1, 1, 5, 15]))):
             self.churn.step()
 
     def copy(self, _table: int, _slot: int) -> None:
@@ -111,7 +111,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=100)
     for seed in range(parser.parse_args().seeds):
-        print(f"seed {seed}: {ShardLife(seed, LAYOUTS[seed % len(LAYOUTS)]).live(150)}")  # noqa: T201
+        print(f"seed {seed}: {ShardLife(seed, LAYOUTS[seed % len(LAYOUTS)]).live(90)}")  # noqa: T201
 
 
 if __name__ == "__main__":
