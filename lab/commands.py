@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from kvcompass.errors import KVCompassError
 from kvcompass.routing.names import POLICY_NAMES
 from lab import demo, run, up
@@ -187,6 +189,12 @@ def _edge(text: str) -> tuple[str, str]:
     region, separator, url = text.partition("=")
     if not separator or not url.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError("give REGION=http://HOST:PORT")
+    try:
+        named = bool(httpx.URL(url).host)
+    except httpx.InvalidURL as error:
+        raise argparse.ArgumentTypeError(f"{url!r}: {error}") from error
+    if not named:
+        raise argparse.ArgumentTypeError(f"{url!r} names no host")
     return region, url
 
 

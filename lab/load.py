@@ -107,9 +107,12 @@ def _key(path: Path | None, field: str) -> str:
     if path is None:
         return ""
     try:
-        return path.read_text("utf-8").strip()
+        key = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"cannot read the key in {path}: {error}", field=field) from error
+    if not (key and key.isascii() and key.isprintable()):
+        raise LabError(f"{path} is not one line of printable ASCII: put a key there", field=field)
+    return key
 
 
 def _weights(shape: Shape, plan: Plan) -> Mapping[str, float]:

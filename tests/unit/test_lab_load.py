@@ -173,6 +173,21 @@ def test_what_cannot_be_is_refused(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["\n", "two\nlines", "k\u00e9y"])
+def test_a_file_without_a_key_is_named(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "key"
+    path.write_text(key, "utf-8")
+    assert run("--api-key-file", str(path)) == 2
+    assert "one line of printable ASCII" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1", "http://127.0.0.1:x"])
+def test_a_url_that_nothing_answers_is_refused_at_once(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("--edge", f"us={url}")
+    assert url in capsys.readouterr().err
+
+
 def test_an_edge_is_given_as_region_and_url(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run("--edge", "us:8101")
