@@ -1,7 +1,7 @@
 """The life of one table of a writer: it takes edits, and grows beside itself when it fills."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from kvcompass.index.bulk_build import BulkBuild
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import TableSize, size_of
 from kvcompass.index.table_arrays import blank_table, new_table
+from kvcompass.index.table_memory import Touching, let_go
 from kvcompass.kernels.arrays import U32, U64, Int
 from kvcompass.kernels.buckets import copy_values
 from kvcompass.kernels.growth import finish_growth, grow_slice
@@ -31,14 +32,20 @@ from kvcompass.keys.digest import holdings_digest
 
 OUT_WORDS: Final = LONGEST_GROUP + 65_536
 """Words of the buffer that a writer's kernels fill with patch groups."""
-GROW_AT: Final = 0.88
-"""Occupancy at which a table begins to double. Above about 0.95 inserts get slow and then fail."""
+GROW_AT: Final = 0.87
+"""Occupancy at which a table makes ready to double. Above about 0.95 inserts get slow and then fail."""
 _SLICE: Final = 512
 """Buckets split or cleared in one group: about 1 ms at the writer, 0.1 ms at a view."""
 _SPLITS_AN_EDIT: Final = 8
 """Buckets split by each call that edits."""
 _SPLITS_AN_INSERT: Final = 5
 """Buckets split for each key inserted meanwhile: all are split before the table is 93 % full."""
+_TOUCHED: Final = 1 << 20
+"""Bytes of the doubled table that are made ready in one part: about 1 ms."""
+_TOUCHED_AN_EDIT: Final = 1 << 18
+"""The same, by each call that edits."""
+_TOUCHED_AN_INSERT: Final = 5_120
+"""The same, for each key inserted meanwhile: all is ready before the table is one hundredth fuller."""
 _HOPELESS_FILL: Final = 0.5
 """A table that refuses a key below this occupancy is built anew, with another salt."""
 _BUILDS: Final = 24
@@ -84,6 +91,10 @@ class TableWriter:
         """Times it was built anew at a smaller size since the start."""
         self._least = size
         self._beside: BuildBeside | None = None
+        self._next: Touching | None = None
+        """The table that will double this one, while it is made ready."""
+        self._leaving: list[NDArray[Any]] = []
+        """Memory of tables that were replaced."""
         self.table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
         self._layout = size.layout
         self._blank = blank_table(self.table)
@@ -107,7 +118,8 @@ class TableWriter:
     @property
     def is_busy(self) -> bool:
         """`step` has more to do."""
-        return self.is_growing or bool(self.clearing) or self._beside is not None
+        waits = self.clearing or self._leaving
+        return self.is_growing or bool(waits) or self._beside is not None or self._next is not None
 
     def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
         """Set one worker's tier at each key, in order; go on growing in proportion to what that filled."""
@@ -115,6 +127,7 @@ class TableWriter:
             self.clear_slice(run, slot)
         if self._beside is not None:
             self._beside.note(keys)
+        let_go(self._leaving)
         start: Int = 0
         before = self.entries
         while True:
@@ -135,10 +148,11 @@ class TableWriter:
                 self._make_room(run)
             elif status == DONE:
                 break
+        inserted = max(0, self.entries - before)
         if self.is_growing:
-            self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * max(0, self.entries - before))
-        elif self.entries > self._grow_at * self.slots:
-            self._begin_growth(run)
+            self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * inserted)
+        elif self._next is not None or self.entries > self._grow_at * self.slots:
+            self._make_ready(run, _TOUCHED_AN_EDIT + _TOUCHED_AN_INSERT * inserted)
         elif self._beside is not None:
             self._go_on_beside(self._beside, run)
 
@@ -168,6 +182,10 @@ class TableWriter:
             self.clear_slice(run)
         elif self.is_growing:
             self.grow(run)
+        elif self._next is not None:
+            self._make_ready(run, _TOUCHED)
+        elif self._leaving:
+            let_go(self._leaving)
         else:
             return self._shrink(run)
         return True
@@ -239,16 +257,22 @@ class TableWriter:
             if self.entries < _HOPELESS_FILL * self.slots:
                 self._rebuild(run)
                 return
-            self._begin_growth(run)
+            while not self.is_growing:
+                self._make_ready(run, _TOUCHED)
         self.grow(run, int(self.table.row[BUCKETS]))
 
-    def _begin_growth(self, run: PatchRun) -> None:
-        row = self.table.row
-        size = size_of(row, self._layout).doubled
-        assert size.is_addressable
-        self._beside = None
-        self.wide = new_table(size, int(row[TABLE]), int(row[SALT]), self.table.workers)
-        self._add_grow(GROW_BEGIN, run)
+    def _make_ready(self, run: PatchRun, touched: int) -> None:
+        """Make so many more bytes of the doubled table ready; after the last the growth begins."""
+        if self._next is None:
+            row = self.table.row
+            size = size_of(row, self._layout).doubled
+            assert size.is_addressable
+            self._beside = None
+            wide = new_table(size, int(row[TABLE]), int(row[SALT]), self.table.workers)
+            self._next = Touching(wide, (wide.edges, wide.heads))
+        if self._next.touch(touched):
+            self.wide, self._next = self._next.table, None
+            self._add_grow(GROW_BEGIN, run)
 
     def _swap(self, run: PatchRun) -> None:
         wide, self.wide = self.wide, self._blank
@@ -256,6 +280,7 @@ class TableWriter:
             self._rebuild(run)
             return
         wide.counts[SPLIT] = 0
+        self._leave(self.table)
         self.table = wide
         self.growths += 1
         self._add_grow(GROW_SWAP, run)
@@ -286,5 +311,12 @@ class TableWriter:
         """Let a table that was built anew take this one's place."""
         for ever in (PINNED_EVER, MOVES, FLIPS):
             new.counts[ever] += self.table.counts[ever]
-        self.table, self.wide, self._beside = new, self._blank, None
+        for old in (self.table, self.wide):
+            if old is not self._blank:
+                self._leave(old)
+        self.table, self.wide, self._beside, self._next = new, self._blank, None, None
         run.restart()
+
+    def _leave(self, old: Table) -> None:
+        """Let go of a table's memory part by part: to unmap it all takes tens of milliseconds at 1e7 keys."""
+        self._leaving += (old.slot_key, old.slot_entry, old.edges, old.heads, old.free)
