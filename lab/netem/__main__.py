@@ -79,9 +79,9 @@ def _run(settings: Path, region: str) -> None:
         signal.signal(each, lambda *_: stopping.set())
     sys.setswitchinterval(_SWITCH_S)
     router = Router(load_settings(settings, region), fail)
+    api = HttpApi(router)  # before anything is changed: the second router of a namespace ends here
     try:
         router.start()
-        api = HttpApi(router)
         api.start()
         stopping.wait()
         if broken.is_set():

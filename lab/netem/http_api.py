@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
 from kvcompass.errors import KVCompassError
+from lab.netem.errors import RouterError
 from lab.netem.log import say
 from lab.netem.metrics import CONTENT_TYPE, exposition
 from lab.netem.orders import order
@@ -100,13 +101,19 @@ class _ControlHandler(_Handler):
 
 
 class HttpApi:
-    """Both listeners, a thread each."""
+    """Both listeners, a thread each. Raises: RouterError where they are taken, as by another router."""
 
     def __init__(self, router: Router) -> None:
-        self._servers = [
-            HTTPServer(("0.0.0.0", METRICS_PORT), type("Public", (_PublicHandler,), {"router": router})),
-            HTTPServer(("127.0.0.1", CONTROL_PORT), type("Control", (_ControlHandler,), {"router": router})),
-        ]
+        try:
+            self._servers = [
+                HTTPServer(("0.0.0.0", METRICS_PORT), type("Public", (_PublicHandler,), {"router": router})),
+                HTTPServer(
+                    ("127.0.0.1", CONTROL_PORT), type("Control", (_ControlHandler,), {"router": router})
+                ),
+            ]
+        except OSError as error:
+            message = f"cannot listen on {METRICS_PORT} and {CONTROL_PORT}: {error}; does a router run here?"
+            raise RouterError(message, field="router") from error
 
     def start(self) -> None:
         """Answers from now on."""
