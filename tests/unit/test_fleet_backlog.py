@@ -81,9 +81,11 @@ class BacklogMachine(RuleBasedStateMachine):
     def compute(self, pass_us: int) -> None:
         for _ in range(pass_us):
             for worker in range(WORKERS):
-                queue = [p for p in self.naive.values() if p.worker == worker and p.left_us > 0]
-                if queue and queue[0].begins_us <= self.now_us:
-                    queue[0].left_us -= 1
+                # One without work holds up those behind it too, until it begins.
+                waiting = (p for p in self.naive.values() if p.worker == worker)
+                first = next((p for p in waiting if p.left_us > 0 or p.begins_us > self.now_us), None)
+                if first is not None and first.begins_us <= self.now_us:
+                    first.left_us -= 1
             self.now_us += 1
 
     @invariant()
