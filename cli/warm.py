@@ -18,6 +18,7 @@ def warm_kernels(options: argparse.Namespace) -> int:
     from kvcompass.index.layout import LAYOUTS  # numba is slow to import; other commands do without it
     from kvcompass.warm import warm
 
+    print("Getting the kernels ready (a minute, the first time) ...", flush=True)
     started = time.monotonic()
     for layout in LAYOUTS if options.all_layouts else LAYOUTS[:1]:
         warm(layout.name, layout.value_bits)
