@@ -4,10 +4,11 @@ import contextlib
 import json
 import re
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Final
+from typing import Any, Final
 
 from kvcompass.errors import KVCompassError
 from lab.netem.errors import RouterError
@@ -100,16 +101,23 @@ class _ControlHandler(_Handler):
         self.answer_json(200, report)
 
 
+class Server(HTTPServer):
+    """One request after the other; a client that hangs up, as a probe does after the status, is no error."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prints a traceback, but for a client that has gone."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class HttpApi:
     """Both listeners, a thread each. Raises: RouterError where they are taken, as by another router."""
 
     def __init__(self, router: Router) -> None:
         try:
             self._servers = [
-                HTTPServer(("0.0.0.0", METRICS_PORT), type("Public", (_PublicHandler,), {"router": router})),
-                HTTPServer(
-                    ("127.0.0.1", CONTROL_PORT), type("Control", (_ControlHandler,), {"router": router})
-                ),
+                Server(("0.0.0.0", METRICS_PORT), type("Public", (_PublicHandler,), {"router": router})),
+                Server(("127.0.0.1", CONTROL_PORT), type("Control", (_ControlHandler,), {"router": router})),
             ]
         except OSError as error:
             message = f"cannot listen on {METRICS_PORT} and {CONTROL_PORT}: {error}; does a router run here?"
