@@ -135,6 +135,7 @@ def test_rounds_send_other_sequences_over_the_same_texts(
             for i, request in enumerate(workload.requests)
         ]
 
+    monkeypatch.delenv("KVCOMPASS_DATA", raising=False)
     monkeypatch.setattr(lab.load, "replay", replay)
     (tmp_path / "user").write_text("sk-user\n")
     (tmp_path / "admin").write_text("admin\n")
