@@ -252,7 +252,7 @@ async def fleet(
         return lookups[-1]
 
     monkeypatch.setattr(composition, "LookupUnit", fake_lookup)
-    monkeypatch.setattr(composition, "warm", lambda: None)
+    monkeypatch.setattr(composition, "warm", lambda *_: None)
     defaults = {"lab_mode": True, "peer_key": PEER_KEY}
     lifecycles = {region: Lifecycle() for region in regions}
     services = {
