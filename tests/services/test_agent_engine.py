@@ -247,8 +247,7 @@ async def test_a_broken_stream_reconnects_and_agrees_by_digest(at_work: Scene) -
 
 async def test_a_unit_that_lost_everything_is_refilled(at_work: Scene) -> None:
     await at_work.holds(PROMPT)
-    at_work.unit.held.clear()
-    at_work.unit.ask_for_report()
+    at_work.unit.lose_everything()
     await at_work.holds(PROMPT)
 
 
