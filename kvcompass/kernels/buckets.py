@@ -19,8 +19,6 @@ from kvcompass.kernels.arrays import U64, Words
 from kvcompass.kernels.hashing import (
     first_bucket,
     first_node,
-    mix_bucket,
-    mix_node,
     mix_print,
     second_bucket,
     second_node,
@@ -33,7 +31,6 @@ from kvcompass.kernels.image import (
     NODES_A,
     NODES_B,
     PAPER,
-    SALT,
     SLOTS,
     VALUES,
     WIDE,
@@ -191,14 +188,6 @@ def read_bucket(
     if read_print(words, row, bucket, slot) != fingerprint(words, bucket_mix, node_mix):
         return _0
     return read_value(words, row, bucket, slot)
-
-
-@kernel
-def read_key(words: Words, row: U64, key: np.uint64) -> np.uint64:
-    """Value of a key, exact if it is present; else 0, or another key's value if the fingerprints agree."""
-    bucket_mix = mix_bucket(key) * row[SALT]
-    node_mix = mix_node(key) * row[SALT]
-    return read_bucket(words, row, named_bucket(words, row, bucket_mix, node_mix), bucket_mix, node_mix)
 
 
 @kernel

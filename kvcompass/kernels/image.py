@@ -108,13 +108,3 @@ def start_digest(row: U64) -> None:
     for column in (TABLE, BUCKETS, NODES_A, NODES_B, SALT):
         digest = mix_node(mix_bucket(digest) ^ row[column])
     row[DIGEST] = digest
-
-
-@kernel
-def digest_words(words: Words, row: U64, first: Int, end: Int) -> None:
-    """Add words first..end-1 of an image to its digest, as `put_word` would have when they were zero."""
-    for i in range(first, end):
-        index = np.uint64(i)
-        word = np.uint64(words[row[BASE] + index])
-        if word != _0:
-            row[DIGEST] ^= mix_word(mix_place((row[TABLE] << _40) | index), word)
