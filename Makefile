@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 BIN := .venv/bin
-PACKAGES := kvcompass services lab cli
+PACKAGES := kvcompass services simulator lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
 
