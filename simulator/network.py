@@ -1,0 +1,119 @@
+"""What lies between regions: one `Link` a direction, with its faults, on the virtual clock."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from kvcompass.wan import Link
+from simulator.clock import Action, Clock, Priority
+from simulator.streams import random_stream
+
+RETRANSMIT_US: Final = 200_000
+"""Least time after which TCP sends a lost segment again (Linux's TCP_RTO_MIN), besides a round trip."""
+
+LinkOf = Callable[[int, int], Link]
+"""The link from one region to another, by their indices."""
+
+
+class Network:
+    """Carries messages. What one region sends another arrives in order, unless its link says otherwise."""
+
+    def __init__(self, clock: Clock, regions: int, link_of: LinkOf, seed: int) -> None:
+        self._clock = clock
+        self._links = [[link_of(a, b) for b in range(regions)] for a in range(regions)]
+        self._streams = [
+            [random_stream(seed, f"network {a} {b}") for b in range(regions)] for a in range(regions)
+        ]
+        self._least_us = _least(self._links)
+        self._last_us = [[0] * regions for _ in range(regions)]
+        self.sent = 0
+        """Messages, whatever became of them."""
+        self.lost = 0
+        self.bytes_sent = [[0] * regions for _ in range(regions)]
+        """Between each two regions, as far as senders have said."""
+
+    def one_way_us(self, source: int, target: int) -> int:
+        """Time on an idle link without jitter: nothing can be known sooner, except by jitter."""
+        return round(1000.0 * self._links[source][target].one_way_ms)
+
+    def least_us(self, source: int, target: int) -> int:
+        """Least time until what is true in `source` can be known in `target`, by any way."""
+        return self._least_us[source][target]
+
+    def set_link(self, source: int, target: int, link: Link) -> None:
+        """Change a link from now on; what is under way arrives as it was sent."""
+        self._links[source][target] = link
+        self._least_us = _least(self._links)
+
+    def send(self, source: int, target: int, action: Action, size: int = 0) -> None:
+        """Deliver a message once, twice or never, as the link has it. `size` in bytes."""
+        link = self._links[source][target]
+        stream = self._streams[source][target]
+        self.sent += 1
+        self.bytes_sent[source][target] += size
+        if link.partition or (link.loss and stream.random() < link.loss):
+            self.lost += 1
+            return
+        self._deliver(source, target, link, stream, action, size)
+        if link.duplicate and stream.random() < link.duplicate:
+            self._deliver(source, target, link, stream, action, size)
+
+    def send_reliably(self, source: int, target: int, action: Action, size: int = 0) -> bool:
+        """Deliver a message once, later for each time that it is lost; False when the regions are parted."""
+        link = self._links[source][target]
+        stream = self._streams[source][target]
+        self.sent += 1
+        self.bytes_sent[source][target] += size
+        if link.partition:
+            self.lost += 1
+            return False
+        waited_us = 0
+        timeout_us = RETRANSMIT_US + 2 * self.one_way_us(source, target)
+        while link.loss and stream.random() < link.loss:
+            self.lost += 1
+            waited_us += timeout_us
+            timeout_us *= 2
+            if waited_us > 60_000_000:
+                return False
+        self._deliver(source, target, link, stream, action, size, waited_us)
+        return True
+
+    def _deliver(
+        self,
+        source: int,
+        target: int,
+        link: Link,
+        stream: random.Random,
+        action: Action,
+        size: int,
+        waited_us: int = 0,
+    ) -> None:
+        travel_ms = link.one_way_ms
+        if link.jitter_ms:
+            travel_ms = max(0.0, stream.gauss(travel_ms, link.jitter_ms))
+        if link.rate is not None:
+            travel_ms += size * 8e-3 / link.rate
+        at_us = self._clock.now_us + waited_us + round(1000.0 * travel_ms)
+        if link.reorder and stream.random() < link.reorder:
+            at_us = self._clock.now_us
+        else:
+            at_us = max(at_us, self._last_us[source][target])
+            self._last_us[source][target] = at_us
+        self._clock.at(at_us, Priority.MESSAGE, action)
+
+
+def _least(links: list[list[Link]]) -> list[list[int]]:
+    """Shortest ways between all regions, each link at its best (Floyd and Warshall)."""
+    places = range(len(links))
+    least = [[0 if a == b else _best_us(links[a][b]) for b in places] for a in places]
+    for via in places:
+        for a in places:
+            for b in places:
+                least[a][b] = min(least[a][b], least[a][via] + least[via][b])
+    return least
+
+
+def _best_us(link: Link) -> int:
+    if link.reorder or link.jitter_ms:
+        return 0
+    return round(1000.0 * link.one_way_ms)

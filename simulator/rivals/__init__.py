@@ -1,0 +1,1 @@
+"""Whom the product is compared with: one small file each, behind `simulator.router`."""
