@@ -14,16 +14,11 @@ from kvcompass.index.snapshot_decoder import SnapshotDecoder
 from kvcompass.kernels.arrays import U64, Int, Words
 from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
 from kvcompass.kernels.lookup import lookup_keys
-from kvcompass.kernels.patch_records import (
-    CHECKING,
-    GROUP_HEADER,
-    GROW_SWAP,
-    GROW_WORDS,
-    GROWTH,
-    apply_groups,
-    check_groups,
-)
+from kvcompass.kernels.patch_apply import apply_groups
+from kvcompass.kernels.patch_check import CHECKING, check_groups
+from kvcompass.kernels.patch_records import GROUP_HEADER, GROW_SWAP, GROW_WORDS
 from kvcompass.kernels.probes import PROBE, PROBES
+from kvcompass.kernels.split import GROWTH
 
 
 class IndexView:

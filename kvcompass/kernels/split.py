@@ -22,6 +22,13 @@ from kvcompass.kernels.buckets import (
 from kvcompass.kernels.image import BASE, SLOTS, node_shift, put_bit, put_word
 from kvcompass.kernels.jit import kernel
 
+WORDS_SPREAD: Final = 0
+"""Column of a view's growth state: words of Othello bits copied so far."""
+BUCKETS_SPLIT: Final = 1
+"""The same: buckets split so far, from 0 on."""
+GROWTH: Final = 2
+"""Columns of it."""
+
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
 _2: Final = np.uint64(2)
