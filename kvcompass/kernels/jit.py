@@ -24,9 +24,17 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 JIT: Final = os.environ.get("KVCOMPASS_JIT", "1") != "0"
-_FLAGS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
+_FLAGS: Final[dict[str, Any]] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    "_nrt": False,
+    "forceinline": True,
+}
 """`_nrt` off is no reference counting: kernels allocate nothing, and every array outlives the call. With it
-each array read from a tuple costs two atomic operations, which doubles the time of an edit."""
+each array read from a tuple costs two atomic operations, which doubles the time of an edit. `forceinline`
+makes one function of an entry point and all that it calls: a table is some 130 words, and to hand it on in a
+real call is to copy them all, which nearly doubles the time of an edit again."""
 _FOLDER: Final = Path(__file__).parent
 _IMPORT: Final = re.compile(rb"^from kvcompass\.kernels\.(\w+) import ", re.MULTILINE)
 
