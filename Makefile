@@ -8,10 +8,10 @@ PACKAGES := kvcompass services simulator lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
 
-.PHONY: help setup setup-dev demo lab test test-unit test-e2e check format lint types contracts proto lock bench compose-test netem-test dashboard dashboard-schema clean
+.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench compose-test netem-test dashboard dashboard-schema clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "KVCompass needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -38,6 +38,12 @@ setup: .venv/.setup ## Create .venv, install the product and compile its bytecod
 	@touch $@
 
 setup-dev: .venv/.setup-dev setup .venv/.layouts
+
+.venv/.setup-simulator: .venv/.setup requirements/simulator.lock
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/simulator.lock
+	@touch $@
+
+setup-simulator: .venv/.setup-simulator setup ## What `kvcompass simulate --png` draws with
 
 demo: setup ## Three regions on this machine, the same traffic under three policies, one table
 	$(BIN)/kvcompass lab demo --json out/demo.json
@@ -74,7 +80,8 @@ proto: setup-dev ## Regenerate services/wire/pb from proto/
 lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab pyproject.toml -o requirements/lab.lock
-	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra dev -c requirements/lab.lock pyproject.toml -o requirements/dev.lock
+	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra simulator -c requirements/lab.lock pyproject.toml -o requirements/simulator.lock
+	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra simulator --extra dev -c requirements/simulator.lock pyproject.toml -o requirements/dev.lock
 
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
