@@ -10,9 +10,9 @@ from simulator.source import RequestSource
 from simulator.streams import random_stream
 from simulator.workloads.arrivals.open_loop import OpenLoop
 from simulator.workloads.arrivals.poisson import Poisson
+from simulator.workloads.draw import Draw
 from simulator.workloads.mixed import Mixed
 from simulator.workloads.mixed_synthetic import synthetic_datasets
-from simulator.workloads.origins import Origins
 from simulator.workloads.tenants import Tenants
 from simulator.workloads.tokens import TokenSource
 
@@ -61,7 +61,7 @@ def build_source(
         "synthetic",
         synthetic_datasets(tokens, seed),
         tenants=Tenants(options.tenants, tokens, random_stream(seed, "workload.tenants")),
-        origins=Origins(fleet.origin_weights, random_stream(seed, "workload.origins")),
+        origins=Draw(fleet.origin_weights, random_stream(seed, "workload.origins")),
         tokens=tokens,
         seed=seed,
     )

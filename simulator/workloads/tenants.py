@@ -19,7 +19,7 @@ class Tenants:
         self._random = stream.random
         self._nobody = tokens.shared(0)
 
-    def draw(self) -> tuple[int, Tokens]:
+    def next(self) -> tuple[int, Tokens]:
         """Return a tenant and its system prompt; with no tenants, tenant 0 and no tokens."""
         if not self._prompts:
             return 0, self._nobody

@@ -1,5 +1,7 @@
 """Laws of every source of requests."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -47,7 +49,7 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others(workload:
 def test_requests_are_well_formed_and_in_order(workload: str) -> None:
     found = requests(build_source(workload, fleet=FLEET, rate_per_s=500, seed=3, count=2_000))
     assert [one.id for one in found] == list(range(2_000))
-    assert all(a.arrives_us <= b.arrives_us for a, b in zip(found, found[1:], strict=False))
+    assert all(a.arrives_us <= b.arrives_us for a, b in pairwise(found))
     for one in found:
         assert one.prompt.dtype == one.answer.dtype == np.int32
         assert one.prompt.size > 0
