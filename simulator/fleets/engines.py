@@ -12,6 +12,10 @@ every prefill token beta ms, every decode step the same, every reloaded token ga
 MAX_QUEUED: Final = 1 << 20
 """Requests that wait at one engine: a fleet that is overloaded shows waits, as in the paper, not refusals."""
 
+MAX_RUNNING: Final = 256
+"""Sequences that decode at once, where the cache has room for them. Decode steps were measured up to 64;
+above, the same line is taken on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
@@ -50,6 +54,7 @@ class Gpu:
             page_size=block_size,
             cache_tokens=self.cache_tokens,
             host_cache_tokens=self.host_cache_tokens,
+            max_running=MAX_RUNNING,
             max_queued=MAX_QUEUED,
             eviction=eviction,
             timing=linear if mode == "linear" else self.measured,

@@ -10,7 +10,7 @@ from simulator.fleets.build import Site, build_fleet
 from simulator.fleets.engines import A100, RTX_5090
 from simulator.fleets.latencies import LOCAL_MS, wan_matrix
 from simulator.fleets.options import FleetOptions
-from simulator.fleets.places import PLACES
+from simulator.fleets.places import CITIES, CLOUD_REGIONS
 
 _PAPER_64: Final = {
     "us-east-1": 30,
@@ -59,6 +59,7 @@ _NORTH_AMERICA_MS: Final = (
 ranges, 5.8 to 16.6 and 24.9 to 37.4; which pair has which, and the two in the middle, are ours."""
 
 _SCALE: Final = re.compile(r"scale-(\d+)x(\d+)")
+_SCALE_PLACES: Final = (*CLOUD_REGIONS, *CITIES)
 
 
 def _paper_64(options: FleetOptions) -> Fleet:
@@ -105,13 +106,13 @@ def scale_fleet(name: str, options: FleetOptions) -> Fleet | None:
     if match is None:
         return None
     workers, regions = int(match[1]), int(match[2])
-    if not 0 < regions <= min(workers, len(PLACES)):
+    if not 0 < regions <= min(workers, len(_SCALE_PLACES)):
         raise SimulationError(
-            f"{name!r}: W workers in R regions need 0 < R <= W and R <= {len(PLACES)}", field="fleet"
+            f"{name!r}: W workers in R regions need 0 < R <= W and R <= {len(_SCALE_PLACES)}", field="fleet"
         )
     share, left = divmod(workers, regions)
     return _cloud(
-        name, {place: share + (i < left) for i, place in enumerate(list(PLACES)[:regions])}, options
+        name, {place: share + (i < left) for i, place in enumerate(_SCALE_PLACES[:regions])}, options
     )
 
 

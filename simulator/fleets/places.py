@@ -88,7 +88,18 @@ CITIES: Final[dict[str, Place]] = {
 }
 """Large cities that have none of these regions, to fill fleets of up to 64 regions."""
 
-PLACES: Final[dict[str, Place]] = CLOUD_REGIONS | CITIES
+SITES: Final[dict[str, Place]] = {
+    "us": Place(39.0, -77.5),
+    "eu": Place(50.1, 8.6),
+    "asia": Place(35.6, 139.7),
+    "pennsylvania": Place(40.0, -75.2),
+    "ohio": Place(40.0, -83.0),
+    "new-york": Place(40.7, -74.0),
+    "calgary": Place(51.0, -114.1),
+}
+"""The paper's testbeds, which it names no closer than that. Only for where users are nearest to."""
+
+PLACES: Final[dict[str, Place]] = CLOUD_REGIONS | CITIES | SITES
 
 
 def distance_km(a: Place, b: Place) -> float:

@@ -1,5 +1,15 @@
 """Workloads: what is asked, where it starts and when it arrives."""
 
-from simulator.workloads.build import Arrivals, WorkloadOptions, build_source
+from simulator.workloads.build import WORKLOADS, build_source, build_workload, capacity_of
+from simulator.workloads.capacity import Capacity
+from simulator.workloads.options import Arrivals, WorkloadOptions
 
-__all__ = ["Arrivals", "WorkloadOptions", "build_source"]
+__all__ = [
+    "WORKLOADS",
+    "Arrivals",
+    "Capacity",
+    "WorkloadOptions",
+    "build_source",
+    "build_workload",
+    "capacity_of",
+]

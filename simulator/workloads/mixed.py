@@ -72,6 +72,7 @@ class Mixed:
         seed: int,
     ) -> None:
         self.label = f"mixed ({origin})"
+        self.settle_s = 15.0
         self._datasets = datasets
         openings = [one.share * len(one.turns) / sum(one.turns) for one in datasets]
         self._kinds = Draw(openings, random_stream(seed, "workload.kind"))

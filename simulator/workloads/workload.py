@@ -33,5 +33,10 @@ class Workload(Protocol):
     def label(self) -> str:
         """Name and origin of the data; `synthetic` where nobody recorded it."""
 
+    @property
+    def settle_s(self) -> float:
+        """How long conversations must have been started until as many are under way as ever after; 0 where
+        all is over after one turn, or the data say when a conversation begins."""
+
     def opening(self, id_: int, arrives_us: int) -> Turn | None:
         """Make the first turn of a new conversation; None when there are no more."""

@@ -35,7 +35,7 @@ def bytes_of(found: list[Request]) -> list[tuple[object, ...]]:
     ]
 
 
-@pytest.mark.parametrize("workload", ["mixed"])
+@pytest.mark.parametrize("workload", ["mixed", "wildchat", "lmsys"])
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others(workload: str) -> None:
     first, again, other = (
         bytes_of(requests(build_source(workload, fleet=FLEET, rate_per_s=500, seed=seed, count=200)))
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others(workload:
     assert first != other
 
 
-@pytest.mark.parametrize("workload", ["mixed"])
+@pytest.mark.parametrize("workload", ["mixed", "wildchat", "lmsys"])
 def test_requests_are_well_formed_and_in_order(workload: str) -> None:
     found = requests(build_source(workload, fleet=FLEET, rate_per_s=500, seed=3, count=2_000))
     assert [one.id for one in found] == list(range(2_000))

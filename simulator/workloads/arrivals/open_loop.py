@@ -20,32 +20,49 @@ class OpenLoop:
     take their natural share. A `RequestSource`.
     """
 
-    def __init__(self, workload: Workload, times: ArrivalTimes, count: int | None) -> None:
+    def __init__(
+        self, workload: Workload, times: ArrivalTimes, *, count: int | None, settle_s: float = 0.0
+    ) -> None:
+        """Start the conversations of `settle_s` seconds before the run, whose requests are not given out.
+
+        Without that all requests of a run's beginning would be first turns, and so shorter than later ones.
+        """
         self.label = f"{workload.label}, {times.label}"
         self._workload = workload
         self._times = times
         self._count = count
         self._made = 0
+        self._serial = 0
         self._due: list[tuple[int, int, Conversation]] = []
+        self._starts_us = int(1e6 * settle_s)
+        self._arrives_us = times.next_us() - self._starts_us
+        while self._arrives_us < 0 and self._ask(-1) is not None:
+            pass
 
     def next(self) -> Request | None:
         """See `RequestSource`."""
         if self._made == self._count:
             return None
-        arrives_us = self._times.next_us()
+        request = self._ask(self._made)
+        self._made += 1
+        return request
+
+    def _ask(self, id_: int) -> Request | None:
+        due = self._due
         turn = None
-        if not self._due or self._due[0][0] > arrives_us:
-            turn = self._workload.opening(self._made, arrives_us)
+        if not due or due[0][0] > self._arrives_us:
+            turn = self._workload.opening(id_, self._arrives_us)
         if turn is None:
-            if not self._due:
+            if not due:
                 return None
-            due_us, _, conversation = heappop(self._due)
-            turn = conversation.turn(self._made, max(arrives_us, due_us))
+            due_us, _, conversation = heappop(due)
+            turn = conversation.turn(id_, max(self._arrives_us, due_us))
         request = turn.request
         if turn.rest is not None:
             answered_us = request.arrives_us + ANSWER_US_PER_TOKEN * len(request.answer)
-            heappush(self._due, (answered_us + turn.rest.pause_us, self._made, turn.rest))
-        self._made += 1
+            self._serial += 1
+            heappush(due, (answered_us + turn.rest.pause_us, self._serial, turn.rest))
+        self._arrives_us = self._times.next_us() - self._starts_us
         return request
 
     def ended(self, request: Request, now_us: int) -> Request | None:
