@@ -29,6 +29,11 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     while not writer.shrinks:
         writer.edit(keys[:1], 0, 0, np.ones(1, np.uint8))
         writer.step()
+    writer.begin_report(0, 0)
+    writer.edit(keys[1:2], 0, 0, np.ones(1, np.uint8))
+    writer.end_report(0, 0)
+    while writer.is_reporting(0, 0):
+        writer.step()
     writer.holdings(0, 0)
     view.load_snapshot(0, writer.snapshot(), view.applied_sequence(0) + 1, writer.digest())
     view.lookup(keys)

@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.index.frozen_shard import FrozenShard
 from kvcompass.index.image_bytes import Image, digest_of
+from kvcompass.index.merged_keys import all_values
 from kvcompass.index.patches import Patches, PatchRun
 from kvcompass.index.shape import IndexShape, table_size
 from kvcompass.index.table_writer import GROW_AT, OUT_WORDS, TableWriter
 from kvcompass.kernels.state import FLIPS, HELD, HOLDINGS, MOVES, PINNED, PINNED_EVER, new_scratch
-
-_LOAD_KEYS: Final = 8_192
-"""Fewer keys than that are not worth a rebuild."""
 
 
 class ShardTables:
@@ -22,7 +20,8 @@ class ShardTables:
 
     All calls mutate in place. A table that fills doubles while it takes edits: each edit does a part of that
     work, and `step` does the rest when there are no edits. `load`, `holdings` and `snapshot` cost as much as
-    the table is large, and so does an edit of a worker that is being cleared; all others a few ms at most.
+    the table is large, and so does an edit of a worker that is being cleared; all others a few ms at most. A
+    unit calls none of the four.
     """
 
     def __init__(self, shape: IndexShape, shard: int, *, random_seed: int, grow_at: float = GROW_AT) -> None:
@@ -120,9 +119,25 @@ class ShardTables:
         self._tables[table].load(keys, int(slot), tiers, run)
         return run.patches()
 
-    def prefers_load(self, table: int, keys: int) -> bool:
-        """Whether edits of so many keys are quicker made by `load`."""
-        return keys >= max(_LOAD_KEYS, self._tables[table].entries)
+    def begin_report(self, table: int, slot: int) -> None:
+        """A worker's full report begins: `edit` it to hold what it names, then `end_report`. O(slots / 64).
+
+        A report that was open is forgotten: what it was edited to hold may be withdrawn like the rest.
+        """
+        self._check_worker(table, slot)
+        self._tables[table].begin_report(int(slot))
+
+    def end_report(self, table: int, slot: int) -> None:
+        """All of an open report was edited: have `step` withdraw what else the worker holds. O(1)."""
+        self._tables[table].end_report(int(slot))
+
+    def drop_report(self, table: int, slot: int) -> None:
+        """A report goes no further, if one is open: what was edited stays, nothing is withdrawn. O(1)."""
+        self._tables[table].reports.pop(slot, None)
+
+    def is_reporting(self, table: int, slot: int) -> bool:
+        """A report is open, or has ended and there is more to withdraw."""
+        return slot in self._tables[table].reports
 
     def clear_worker(self, table: int, slot: int) -> None:
         """Have `step` withdraw a worker everywhere. `holdings` are none from now on. O(1)."""
@@ -135,7 +150,7 @@ class ShardTables:
 
     @property
     def is_busy(self) -> bool:
-        """A table grows, shrinks or is cleared of a worker: `step` has more to do."""
+        """A table grows, shrinks or is rid of what a worker no longer holds: `step` has more to do."""
         return any(table.is_busy for table in self._tables)
 
     def step(self) -> Patches:
@@ -158,7 +173,7 @@ class ShardTables:
         """Keys and tiers of one worker, in no particular order: uint64[n], uint8[n]. Costs a scan."""
         self._check_worker(table, slot)
         writer = self._tables[table]
-        fields = (writer.values() >> np.uint64(2 * slot)) & np.uint64(3)
+        fields = (all_values(writer.table) >> np.uint64(2 * slot)) & np.uint64(3)
         held = (fields != 0) & (not self.is_clearing(table, slot))
         return writer.table.slot_key[held], fields[held].astype(np.uint8)
 

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 
 from kvcompass.index.build_beside import BuildBeside, BuildState
 from kvcompass.index.bulk_build import BulkBuild
+from kvcompass.index.merged_keys import all_keys, merged_keys
+from kvcompass.index.open_report import OpenReport
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import TableSize, size_of
 from kvcompass.index.table_arrays import blank_table, new_table
 from kvcompass.index.table_memory import Touching, let_go
 from kvcompass.kernels.arrays import U32, U64, Int
-from kvcompass.kernels.buckets import copy_values
 from kvcompass.kernels.growth import finish_growth, grow_slice
 from kvcompass.kernels.image import BUCKETS, SALT, TABLE
 from kvcompass.kernels.patch_records import GROW, GROW_BEGIN, GROW_SWAP
@@ -82,6 +83,8 @@ class TableWriter:
         """Times it doubled in place since the start."""
         self.clearing: dict[int, int] = {}
         """Workers being withdrawn, by slot: the bucket to go on at."""
+        self.reports: dict[int, OpenReport] = {}
+        """Full reports being taken in, by the worker's slot."""
         self._id: Final = table_id
         self._salt = salt
         self._scratch = scratch
@@ -118,7 +121,7 @@ class TableWriter:
     @property
     def is_busy(self) -> bool:
         """`step` has more to do."""
-        waits = self.clearing or self._leaving
+        waits = self.clearing or self._leaving or self._ended_report() is not None
         return self.is_growing or bool(waits) or self._beside is not None or self._next is not None
 
     def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
@@ -128,6 +131,9 @@ class TableWriter:
         if self._beside is not None:
             self._beside.note(keys)
         let_go(self._leaving)
+        report = self.reports.get(slot)
+        if report is not None:
+            report.before_edit(self.table, keys)
         start: Int = 0
         before = self.entries
         while True:
@@ -148,6 +154,8 @@ class TableWriter:
                 self._make_room(run)
             elif status == DONE:
                 break
+        if report is not None:
+            report.after_edit(self.table, keys)
         inserted = max(0, self.entries - before)
         if self.is_growing:
             self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * inserted)
@@ -159,7 +167,33 @@ class TableWriter:
     def begin_clearing(self, slot: int) -> None:
         """Withdraw a worker everywhere, a slice at a time."""
         self.clearing[slot] = 0
+        self.reports.pop(slot, None)
         self._beside = None
+
+    def begin_report(self, slot: int) -> None:
+        """What a worker is edited to hold from now on is all that it holds, once `end_report` is called."""
+        self.reports[slot] = OpenReport(slot, self.slots)
+        self._beside = None
+
+    def end_report(self, slot: int) -> None:
+        """Withdraw the rest, a slice at a time."""
+        self.reports[slot].has_ended = True
+        self._close_report(slot)
+
+    def _close_report(self, slot: int) -> None:
+        if self.reports[slot].is_complete(self.table):
+            del self.reports[slot]
+
+    def _ended_report(self) -> int | None:
+        """Slot of a worker whose report has ended."""
+        return next((slot for slot, report in self.reports.items() if report.has_ended), None)
+
+    def _sweep(self, slot: int, run: PatchRun) -> None:
+        """Withdraw some of what a worker that has reported does not hold any more."""
+        gone = self.reports[slot].some_unkept(self.table)
+        if gone.size:
+            self.edit(gone, slot, np.zeros(gone.size, np.uint8), run)
+        self._close_report(slot)
 
     def clear_slice(self, run: PatchRun, slot: int | None = None) -> None:
         """Withdraw a worker that is being cleared, any if none is named, from some more buckets.
@@ -178,8 +212,11 @@ class TableWriter:
 
     def step(self, run: PatchRun) -> bool:
         """Do a part of what is left to do; whether anything was."""
+        reported = self._ended_report()
         if self.clearing:
             self.clear_slice(run)
+        elif reported is not None:
+            self._sweep(reported, run)
         elif self.is_growing:
             self.grow(run)
         elif self._next is not None:
@@ -196,7 +233,8 @@ class TableWriter:
             size = self._least
             while self.entries > _SHRUNK_FILL * size.slots:
                 size = size.doubled
-            if self.entries >= SHRINK_AT * self.slots or size.slots >= self.slots:
+            full = self.entries >= SHRINK_AT * self.slots
+            if full or size.slots >= self.slots or self.reports:
                 return False
             self._beside = BuildBeside(self.table, size, self._id, self._salt(), self._scratch)
         self._go_on_beside(self._beside, run)
@@ -225,31 +263,17 @@ class TableWriter:
         """Do what `edit` does by building the table anew, at once: quicker when most of its keys change."""
         while self.clearing:
             self.clear_slice(run)
-        shift, field = np.uint64(2 * slot), np.uint64(3 << 2 * slot)
-        distinct = keys
-        if not (keys[1:] > keys[:-1]).all():
-            distinct, newest = np.unique(keys[::-1], return_index=True)
-            tiers = tiers[::-1][newest]
-        values = tiers.astype(np.uint64) << shift
-        held = self.table.slot_entry != 0
-        old_keys, old_values = self.table.slot_key[held], self.values()[held]
-        at = np.searchsorted(distinct, old_keys) % max(1, distinct.size)
-        both = distinct[at] == old_keys if distinct.size else np.zeros(at.size, np.bool_)
-        values[at[both]] |= old_values[both] & ~field
-        keys = np.concatenate([distinct, old_keys[~both]])
-        values = np.concatenate([values, old_values[~both]])
-        kept = values != 0
-        new = self._built(keys[kept], values[kept])
-        tiers = ((values[kept] & field) >> shift).astype(np.uint8)
-        mine = tiers != 0
-        self.table.workers[slot] = np.count_nonzero(mine), holdings_digest(keys[kept][mine], tiers[mine])
+        report = self.reports.get(slot)
+        if report is not None:
+            report.before_edit(self.table, keys)
+        all_of_them, values = merged_keys(self.table, keys, slot, tiers)
+        new = self._built(all_of_them, values)
+        held = ((values >> np.uint64(2 * slot)) & np.uint64(3)).astype(np.uint8)
+        mine = held != 0
+        self.table.workers[slot] = np.count_nonzero(mine), holdings_digest(all_of_them[mine], held[mine])
         self._replace(new, run)
-
-    def values(self) -> U64:
-        """Values by position (4 * bucket + slot), a copy."""
-        values = np.empty(self.slots, np.uint64)
-        copy_values(self.table.words, self.table.row, values)
-        return values
+        if report is not None:
+            report.after_edit(self.table, keys)
 
     def _make_room(self, run: PatchRun) -> None:
         """A key found no place: double at once, or build anew what refuses keys although it is half empty."""
@@ -282,6 +306,8 @@ class TableWriter:
         wide.counts[SPLIT] = 0
         self._leave(self.table)
         self.table = wide
+        for report in self.reports.values():
+            report.table_doubled()
         self.growths += 1
         self._add_grow(GROW_SWAP, run)
 
@@ -290,9 +316,7 @@ class TableWriter:
 
     def _rebuild(self, run: PatchRun) -> None:
         """Build the table anew at once, with another salt; larger if it was rather full."""
-        held = self.table.slot_entry != 0
-        keys, values = self.table.slot_key[held], self.values()[held]
-        self._replace(self._built(keys, values), run)
+        self._replace(self._built(*all_keys(self.table)), run)
 
     def _built(self, keys: U64, values: U64) -> Table:
         """A table of these keys, at least as large as this one."""
@@ -311,6 +335,8 @@ class TableWriter:
         """Let a table that was built anew take this one's place."""
         for ever in (PINNED_EVER, MOVES, FLIPS):
             new.counts[ever] += self.table.counts[ever]
+        for report in self.reports.values():
+            report.table_replaced(self.table, new)
         for old in (self.table, self.wide):
             if old is not self._blank:
                 self._leave(old)

@@ -32,7 +32,7 @@ from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
-from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource, edits_between
+from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource
 
 EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
@@ -110,7 +110,7 @@ class MaintenanceUnit:
         return self._desk.lags()
 
     def holdings(self, worker_id: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Keys and tiers that the table has for a worker. Scans the worker's table."""
+        """Keys and tiers that the table has for a worker. Scans the worker's table: for tools and tests."""
         worker = self._sources[worker_id].worker
         return self._tables.holdings(worker.table, worker.slot)
 
@@ -144,8 +144,7 @@ class MaintenanceUnit:
                 source.lease_until_us = now_us + self._lease_us
         source.session = session = AgentSession(hello.worker_id)
         source.sequence = hello.holdings.sequence
-        source.report = None
-        source.backlog.clear()
+        self._drop_report(source)
         source.in_step = not source.lease_ended and self._agrees(source, hello.holdings, now_us)
         wanted = not source.in_step and not source.lease_ended
         if wanted:
@@ -179,11 +178,11 @@ class MaintenanceUnit:
     def work(self, session: AgentSession, now_us: int) -> bool:
         """Edits another part of what the stream's last message left undone; whether there is more."""
         source = self._sources[session.worker_id]
-        if source.session is not session or not source.backlog:
+        if source.session is not session or not source.is_busy:
             return False
         self._edit_slices(source)
         self._settle(now_us)
-        return bool(source.backlog)
+        return source.is_busy
 
     def stalled(self, duration_us: int) -> None:
         """The unit itself did not run for so long: renewals may wait unread, so leases end later by it."""
@@ -199,10 +198,8 @@ class MaintenanceUnit:
         source = self._sources[session.worker_id]
         if source.session is session:
             source.session = None
-            source.report = None
-            if source.backlog:
-                source.backlog.clear()
-                source.in_step = False
+            source.in_step = source.in_step and not source.backlog
+            self._drop_report(source)
 
     def tick(self, now_us: int) -> bool:
         """Ends leases that are due, and goes on with what copying, clearing and growing tables leave to do.
@@ -218,9 +215,8 @@ class MaintenanceUnit:
                 source.lease_until_us = None
                 source.lease_ended = True
                 source.in_step = False
-                source.report = None
                 source.report_requested_us = None
-                source.backlog.clear()
+                self._drop_report(source)
                 self._tables.clear_worker(source.worker.table, source.worker.slot)
                 self.counters.leases_ended += 1
         self._desk.tables_changed(self._tables.step())
@@ -284,38 +280,67 @@ class MaintenanceUnit:
         hole = chunk.sequence > source.sequence + 1
         source.sequence = chunk.sequence
         if chunk.first:
-            source.report = PartialReport()
-            source.report_requested_us = None
-        elif hole or source.report is None:
+            self._begin_report(source)
+        elif hole or source.report is None or source.report.is_whole:
             return self._on_hole(source, now_us)
         report = source.report
+        assert report is not None
         refusal = self._add_to_report(source, report, chunk)
         if refusal is None and report.size > 2 * self._plan.worker_shard_entries_max:
             refusal = self._too_many(report.size)
         if refusal is not None:
             return self._refused(refusal)
         if chunk.last:
-            source.report = None
             self.counters.full_reports += 1
-            if source.lease_until_us is not None:
-                held_keys, held_tiers = self.holdings(source.worker.id)
-                self._take_in(source, *edits_between(held_keys, held_tiers, *report.holdings()))
-                source.in_step = True
-                self._settle(now_us)
+            report.is_whole = True
+            if not report.taken_in:
+                source.report = None
+            self._end_report(source)
+            self._settle(now_us)
         return [Acknowledgement(source.sequence)]
+
+    def _begin_report(self, source: WorkerSource) -> None:
+        """A report begins anew: what came before it, and is not in the table yet, it says again."""
+        self._drop_report(source)
+        source.in_step = False
+        source.report_requested_us = None
+        source.report = PartialReport(taken_in=source.lease_until_us is not None)
+        if source.report.taken_in:
+            self._tables.begin_report(source.worker.table, source.worker.slot)
 
     def _add_to_report(
         self, source: WorkerSource, report: PartialReport, part: Edits | FullReport
     ) -> Refusal | None:
-        """Adds a chunk, or an edit that came between two; a report that grows too large is dropped."""
-        if report.size + part.keys.size > self.bounds.report_keys:
-            source.report = None
+        """Takes in a chunk, or an edit that came between two; a report that grows too large is dropped."""
+        report.size += part.keys.size
+        if report.size > self.bounds.report_keys:
+            self._drop_report(source)
             return Refusal(
                 "full_report.keys",
                 f"a report has at most {self.bounds.report_keys} keys, edits between included",
             )
-        report.add(part.keys, part.tiers)
+        if report.taken_in:
+            self._edit(source, part.keys, part.tiers)
         return None
+
+    def _end_report(self, source: WorkerSource) -> None:
+        """Once all of a report is in the table, has what it does not name withdrawn; then all is in step."""
+        report, table, slot = source.report, source.worker.table, source.worker.slot
+        if report is None or not report.is_whole or source.backlog:
+            return
+        if not report.has_ended:
+            report.has_ended = True
+            self._tables.end_report(table, slot)
+        if not self._tables.is_reporting(table, slot):
+            source.report = None
+            source.in_step = True
+            source.changed = True
+
+    def _drop_report(self, source: WorkerSource) -> None:
+        """Forgets what was taken in and is not in the table yet, and the report that it may be part of."""
+        source.backlog.clear()
+        source.report = None
+        self._tables.drop_report(source.worker.table, source.worker.slot)
 
     def _too_many(self, keys: int) -> Refusal:
         self.counters.over_bound += 1
@@ -351,7 +376,7 @@ class MaintenanceUnit:
     def _on_hole(self, source: WorkerSource, now_us: int) -> list[UnitToAgent]:
         self.counters.holes += 1
         source.in_step = False
-        source.report = None
+        self._drop_report(source)
         return self._request_report(source, f"messages before {source.sequence} were lost", now_us)
 
     def _request_report(self, source: WorkerSource, reason: str, now_us: int) -> list[UnitToAgent]:
@@ -402,30 +427,23 @@ class MaintenanceUnit:
         source.changed = source.changed or keys.size > 0
         self._edit_slices(source)
 
-    def _take_in(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
-        """Edit many keys: while nobody is served yet and few are in the table, by building it anew."""
-        worker = source.worker
-        busy = self._settled or source.backlog or self._desk.is_copying
-        if busy or not self._tables.prefers_load(worker.table, keys.size):
-            self._edit(source, keys, tiers)
-            return
-        self._desk.tables_changed(self._tables.load(keys, worker.table, worker.slot, tiers))
-        self.counters.edited_keys += keys.size
-        source.changed = True
-
     def _edit_slices(self, source: WorkerSource) -> None:
+        """Does a part of what a worker's messages leave to do: a few milliseconds."""
         table, slot = source.worker.table, source.worker.slot
-        if source.backlog and self._desk.is_copying:
+        if source.is_busy and self._desk.is_copying:
             self._desk.copy_part()
             return
         if source.backlog and self._tables.is_clearing(table, slot):
             self._desk.tables_changed(self._tables.step())
             return
         slices = GROWING_SLICES if self._tables.is_growing else WORK_SLICES
+        if source.report is not None and source.report.has_ended:
+            self._desk.tables_changed(self._tables.step())
         for _ in range(min(slices, len(source.backlog))):
             keys, tiers = source.backlog.popleft()
             self._desk.tables_changed(self._tables.edit(keys, table, slot, tiers))
             self.counters.edited_keys += keys.size
+        self._end_report(source)
 
 
 def _went_back(source: WorkerSource, sequence: int) -> Refusal:

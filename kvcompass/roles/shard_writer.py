@@ -72,7 +72,7 @@ class ShardWriter(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """A table grows, shrinks or is cleared of a worker: `step` has more to do."""
+        """A table grows, shrinks or is rid of what a worker no longer holds: `step` has more to do."""
         ...
 
     @property
@@ -86,14 +86,20 @@ class ShardWriter(Protocol):
         """Sets one worker's tier at each key, in order; tier 0 removes. Idempotent."""
         ...
 
-    def load(
-        self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
-    ) -> EncodedPatches:
-        """Does what `edit` does by building the table anew, in one call."""
+    def begin_report(self, table: int, slot: int) -> None:
+        """A worker's full report begins: `edit` it to hold what it names, then `end_report`."""
         ...
 
-    def prefers_load(self, table: int, keys: int) -> bool:
-        """Edits of so many keys are quicker made by `load`."""
+    def end_report(self, table: int, slot: int) -> None:
+        """All of an open report was edited: has `step` withdraw what else the worker holds. O(1)."""
+        ...
+
+    def drop_report(self, table: int, slot: int) -> None:
+        """A report goes no further, if one is open: what was edited stays, nothing is withdrawn. O(1)."""
+        ...
+
+    def is_reporting(self, table: int, slot: int) -> bool:
+        """A report is open, or has ended and there is more to withdraw."""
         ...
 
     def clear_worker(self, table: int, slot: int) -> None:
@@ -105,7 +111,7 @@ class ShardWriter(Protocol):
         ...
 
     def step(self) -> EncodedPatches:
-        """Does a part of what growing, shrinking and clearing leave to do, a few ms."""
+        """Does a part of what growing, shrinking, clearing and ended reports leave to do, a few ms."""
         ...
 
     def held(self, table: int, slot: int) -> tuple[int, int]:
@@ -113,7 +119,7 @@ class ShardWriter(Protocol):
         ...
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Distinct keys and tiers of one worker, in any order."""
+        """Distinct keys and tiers of one worker, in any order. Costs a scan: for tools and tests."""
         ...
 
     def freeze(self) -> FrozenTables:

@@ -18,25 +18,16 @@ class AgentSession:
 
 @dataclass(slots=True)
 class PartialReport:
-    """A full report that is arriving, and the edits that came between its chunks; later entries win."""
+    """A full report that is being taken in, chunk by chunk as they come, and the edits that come between."""
 
-    keys: list[NDArray[np.uint64]] = field(default_factory=list)
-    tiers: list[NDArray[np.uint8]] = field(default_factory=list)
+    taken_in: bool
+    """The worker had a lease when the report began; what a dead worker says of itself is passed over."""
     size: int = 0
-
-    def add(self, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
-        """Appends a chunk, or an edit."""
-        self.keys.append(keys)
-        self.tiers.append(tiers)
-        self.size += keys.size
-
-    def holdings(self) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """Distinct keys, ascending, and their tiers (never 0)."""
-        keys, tiers = np.concatenate(self.keys), np.concatenate(self.tiers)
-        distinct, newest = np.unique(keys[::-1], return_index=True)
-        distinct_tiers = tiers[::-1][newest]
-        held = distinct_tiers != 0
-        return distinct[held], distinct_tiers[held]
+    """Keys so far."""
+    is_whole: bool = False
+    """Its last chunk has come."""
+    has_ended: bool = False
+    """All of it was edited: what it does not name is being withdrawn."""
 
 
 @dataclass(slots=True)
@@ -64,31 +55,11 @@ class WorkerSource:
     compared_us: int = 0
 
     @property
+    def is_busy(self) -> bool:
+        """Something that came is still to be done."""
+        return bool(self.backlog) or (self.report is not None and self.report.is_whole)
+
+    @property
     def awaited(self) -> bool:
         """The table may lack something of what the worker holds, and a report may still come."""
         return (not self.in_step or bool(self.backlog)) and not self.lease_ended
-
-
-def edits_between(
-    held_keys: NDArray[np.uint64],
-    held_tiers: NDArray[np.uint8],
-    keys: NDArray[np.uint64],
-    tiers: NDArray[np.uint8],
-) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """The edits that turn one set of holdings into another: removals first, so that they make room.
-
-    Both sets have distinct keys and no tier 0; `keys` is ascending. Equal entries yield no edit.
-    """
-    gone = held_keys[~np.isin(held_keys, keys, assume_unique=True)]
-    order = np.argsort(held_keys)
-    sorted_keys, sorted_tiers = held_keys[order], held_tiers[order]
-    at = np.searchsorted(sorted_keys, keys)
-    unchanged = np.zeros(keys.size, dtype=np.bool_)
-    inside = at < sorted_keys.size
-    unchanged[inside] = (sorted_keys[at[inside]] == keys[inside]) & (
-        sorted_tiers[at[inside]] == tiers[inside]
-    )
-    return (
-        np.concatenate([gone, keys[~unchanged]]),
-        np.concatenate([np.zeros(gone.size, dtype=np.uint8), tiers[~unchanged]]),
-    )

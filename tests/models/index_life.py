@@ -24,6 +24,8 @@ class Lived:
     loads: int = 0
     snapshots: int = 0
     clears: int = 0
+    reports: int = 0
+    """Ended with something to withdraw."""
 
     def add(self, other: "Lived") -> None:
         for name, count in vars(other).items():
@@ -43,12 +45,14 @@ class ShardLife:
         slots = self.churn.writer.shape.worker_slots
         self.workers = [0, 3, slots - 1]
         self.lived = Lived()
+        self.named: dict[tuple[int, int], set[int]] = {}
+        """What workers hold whose reports are open, by table and slot."""
 
     def live(self, events: int) -> Lived:
         """Exact after each event, and sound to the last link at the end."""
-        kinds = [self.fill, self.withdraw, self.clear, self.step, self.copy, self.report]
+        kinds = [self.fill, self.withdraw, self.clear, self.step, self.copy, self.load, self.report]
         for _ in range(events):
-            kind = self.rng.choice(len(kinds), p=[0.32, 0.2, 0.05, 0.34, 0.07, 0.02])
+            kind = self.rng.choice(len(kinds), p=[0.28, 0.2, 0.05, 0.3, 0.07, 0.02, 0.08])
             kinds[kind](int(self.rng.integers(TABLES)), int(self.rng.choice(self.workers)))
             self.churn.assert_exact()
         audit(self.churn.writer)
@@ -65,16 +69,19 @@ class ShardLife:
 
     def fill(self, table: int, slot: int) -> None:
         keys = self.rng.choice(self.keys, int(self.rng.integers(1, 60)))
+        self.named.get((table, slot), set()).update(keys.tolist())
         self.churn.edit(keys, slot, self.rng.integers(1, 3, keys.size).astype(np.uint8), table)
 
     def withdraw(self, table: int, slot: int) -> None:
         """Some or most of a worker's keys, so that tables shrink too."""
         held = np.array(list(self.churn.twins[table].holdings(slot)), np.uint64)
         gone = self.rng.permutation(held)[: int(self.rng.choice([3, 400, 400]))]
+        self.named.get((table, slot), set()).difference_update(gone.tolist())
         self.churn.edit(gone, slot, np.zeros(gone.size, np.uint8), table)
 
     def clear(self, table: int, slot: int) -> None:
         self.churn.begin_clearing(slot, table)
+        self.named.pop((table, slot), None)
         self.lived.clears += 1
 
     def step(self, _table: int, _slot: int) -> None:
@@ -95,12 +102,30 @@ class ShardLife:
         self.lived.snapshots += 1
 
     def report(self, table: int, slot: int) -> None:
-        """A full report that is taken in by building the table anew."""
+        """A full report begins, ends with what was edited since, or is dropped."""
+        if self.named and self.rng.random() < 0.8:
+            table, slot = next(iter(self.named))
+        writer, named = self.churn.writer, self.named.pop((table, slot), None)
+        if named is None and writer.is_reporting(table, slot):
+            return  # the twin has withdrawn all that the last one did not name, and the writer has not
+        if named is None:
+            writer.begin_report(table, slot)
+            self.named[table, slot] = set()
+        elif self.rng.random() < 0.2:
+            writer.drop_report(table, slot)
+        else:
+            self.churn.end_report(slot, named, table)
+            self.lived.reports += writer.is_reporting(table, slot)
+
+    def load(self, table: int, slot: int) -> None:
+        """Many edits that are made by building the table anew."""
         keys = self.rng.choice(self.keys, int(self.rng.integers(1, 300)))
         tiers = self.rng.integers(0, 3, keys.size).astype(np.uint8)
         self.churn.take(self.churn.writer.load(keys, table, slot, tiers), table, keys.tolist())
+        named = self.named.get((table, slot), set())
         for key, tier in zip(keys.tolist(), tiers.tolist(), strict=True):
             self.churn.twins[table].set(key, slot, tier)
+            (named.add if tier else named.discard)(key)
         self.lived.loads += 1
 
 

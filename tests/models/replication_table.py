@@ -67,6 +67,9 @@ class DictTables:
     snapshot_parts: int = 1
     cleared: list[bytes] = field(default_factory=list)
     """Groups that the next step gives out."""
+    reports: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    """Keys named by a worker that reports, by table and slot."""
+    ended: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def entries(self) -> int:
@@ -82,19 +85,35 @@ class DictTables:
 
     @property
     def is_busy(self) -> bool:
-        return False
+        return bool(self.ended)
 
-    def prefers_load(self, table: int, keys: int) -> bool:
-        return False
+    def begin_report(self, table: int, slot: int) -> None:
+        self.reports[table, slot] = set()
+        self.ended.discard((table, slot))
 
-    def load(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
-        return self.edit(keys, table, slot, tiers)
+    def end_report(self, table: int, slot: int) -> None:
+        if set(self.holdings(table, slot)[0].tolist()) == self.reports[table, slot]:
+            self.drop_report(table, slot)
+        else:
+            self.ended.add((table, slot))
+
+    def drop_report(self, table: int, slot: int) -> None:
+        self.reports.pop((table, slot), None)
+        self.ended.discard((table, slot))
+
+    def is_reporting(self, table: int, slot: int) -> bool:
+        return (table, slot) in self.reports
 
     def is_clearing(self, table: int, slot: int) -> bool:
         return False
 
     def step(self) -> Patches:
         groups, self.cleared = self.cleared, []
+        for table, slot in sorted(self.ended):
+            for key in sorted(set(self.holdings(table, slot)[0].tolist()) - self.reports[table, slot])[:2]:
+                _put(self.fields, key, table, slot, 0)
+                groups.append(_GROUP.pack(key, table, slot, 0))
+            self.end_report(table, slot)
         return Patches(b"".join(groups), len(groups))
 
     def held(self, table: int, slot: int) -> tuple[int, int]:
@@ -107,12 +126,17 @@ class DictTables:
             if self.fields.get((key, table, slot), 0) != tier:
                 _put(self.fields, key, table, slot, tier)
                 groups.append(_GROUP.pack(key, table, slot, tier))
+            named = self.reports.get((table, slot), set())
+            named.discard(key)
+            if tier:
+                named.add(key)
         self.edits += 1
         if self.rebuild_every and self.edits % self.rebuild_every == 0:
             return Patches(b"", 1, rebuilt=True)
         return Patches(b"".join(groups), len(groups))
 
     def clear_worker(self, table: int, slot: int) -> None:
+        self.drop_report(table, slot)
         _put(self.fields, _CLEAR, table, slot, 0)
         self.cleared.append(_GROUP.pack(_CLEAR, table, slot, 0))
 

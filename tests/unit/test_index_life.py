@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvcompass.index import build_beside, bulk_build, frozen_shard, table_writer
+from kvcompass.index import build_beside, bulk_build, frozen_shard, open_report, table_writer
 from kvcompass.kernels.jit import JIT
 from tests.models.index_churn import LAYOUTS, TableLayout
 from tests.models.index_life import Lived, ShardLife
@@ -15,6 +15,8 @@ def _small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(table_writer, "_SPLITS_AN_EDIT", min(8, request.param))
     monkeypatch.setattr(build_beside, "_BUCKETS", 7)
     monkeypatch.setattr(build_beside, "_NOTED", 4)
+    monkeypatch.setattr(open_report, "_BUCKETS", 7)
+    monkeypatch.setattr(open_report, "_KEYS", 4)
     monkeypatch.setattr(bulk_build, "_KEYS", 50)
     monkeypatch.setattr(bulk_build, "_BUCKETS", 9)
     monkeypatch.setattr(bulk_build, "_WORDS", 3)

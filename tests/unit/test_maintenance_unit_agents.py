@@ -1,11 +1,11 @@
 """A unit holds for each worker exactly what that worker says, as long as it lives."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcompass.plan.layout import layout_fields
+from kvcompass.roles import maintenance_unit
 from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit
 from kvcompass.roles.messages import (
     Acknowledgement,
@@ -17,7 +17,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
-from kvcompass.roles.worker_source import AgentSession, edits_between
+from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_agent import TwinAgent, edits_of
 from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_table import DictTables
@@ -145,7 +145,7 @@ def test_a_lost_chunk_makes_the_unit_ask_again():
     first, _, third, fourth = a.full_report(chunk=1)
     answers = tell(unit, session, [first, third, fourth])
     assert [type(answer) for answer in answers] == [Acknowledgement, ReportRequest]
-    assert held(unit) == {}
+    assert held(unit) == {1: 1}, "what came before the hole, and nothing after it"
     tell(unit, session, a.full_report())
     assert held(unit) == a.holdings
 
@@ -385,16 +385,53 @@ def test_what_a_broken_stream_left_undone_is_dropped_and_the_worker_awaited_as_a
 holdings = st.dictionaries(st.integers(0, 30), st.sampled_from([1, 2]))
 
 
-@given(holdings, holdings)
-def test_the_edits_between_two_holdings_are_their_difference(before, after):
-    def arrays(tiers: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(list(tiers), np.uint64), np.array(list(tiers.values()), np.uint8)
+@given(before=holdings, after=holdings, chunk=st.integers(1, 31), slice_keys=st.integers(1, 9))
+def test_a_report_ends_in_what_it_names_by_the_fewest_edits(before, after, chunk, slice_keys):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintenance_unit, "EDIT_SLICE", slice_keys)
+        unit, a = new_unit(), agent()
+        session, _ = connect(unit, a)
+        a.holdings = dict(before)
+        tell(unit, session, a.full_report(chunk))
+        assert held(unit) == before
+        sequence = unit.sequence
+        a.holdings = dict(after)
+        tell(unit, session, a.full_report(chunk))
+    changes = {key for key in before | after if before.get(key) != after.get(key)}
+    assert held(unit) == after
+    assert unit.sequence == sequence + len(changes)
+    assert tell(unit, session, [a.renewal()], 6 * S) == []
 
-    keys, tiers = edits_between(*arrays(before), *arrays(dict(sorted(after.items()))))
-    edits = dict(zip(keys.tolist(), tiers.tolist(), strict=True))
-    gone = {key: 0 for key in before if key not in after}
-    assert edits == gone | {key: tier for key, tier in after.items() if before.get(key) != tier}
-    assert list(edits)[: len(gone)] == list(gone)
+
+def test_what_a_report_does_not_name_goes_last_and_part_by_part():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit(dict.fromkeys(range(9), 1))])
+    a.holdings = {8: 2, 9: 1}
+    first, last = a.full_report(chunk=1)
+    tell(unit, session, [first])
+    assert held(unit) == dict.fromkeys(range(8), 1) | {8: 2}, "all that is left may still be named"
+    unit.on_agent_message(session, last, 0)
+    left = [len(held(unit))]
+    while unit.work(session, 0):
+        left.append(len(held(unit)))
+    assert left[0] == 10 and len(left) > 3 and held(unit) == a.holdings
+
+
+def test_a_report_that_breaks_off_leaves_what_it_named_and_withdraws_nothing():
+    unit, a = new_unit(), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, [a.edit({1: 1, 2: 1})])
+    a.holdings = {3: 1, 4: 1}
+    tell(unit, session, a.full_report(chunk=1)[:1])
+    unit.agent_disconnected(session)
+    unit.tick(1)
+    assert held(unit) == {1: 1, 2: 1, 3: 1}
+    assert "a-0" in unit.awaited_workers()
+    session, welcome = connect(unit, a)
+    assert welcome.full_report_wanted
+    tell(unit, session, a.full_report())
+    assert held(unit) == a.holdings
 
 
 @pytest.mark.parametrize("worker_id", WORKERS)
