@@ -81,8 +81,10 @@ class TableWriter:
         """Times the table was built anew since the start."""
         self.growths = 0
         """Times it doubled in place since the start."""
-        self.clearing: dict[int, int] = {}
-        """Workers being withdrawn, by slot: the bucket to go on at."""
+        self.clearing: set[int] = set()
+        """Slots of workers being withdrawn, all in one scan."""
+        self._clear_at = 0
+        """Bucket where that goes on."""
         self.reports: dict[int, OpenReport] = {}
         """Full reports being taken in, by the worker's slot."""
         self._id: Final = table_id
@@ -127,7 +129,7 @@ class TableWriter:
     def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
         """Set one worker's tier at each key, in order; go on growing in proportion to what that filled."""
         while slot in self.clearing:
-            self.clear_slice(run, slot)
+            self.clear_slice(run)
         if self._beside is not None:
             self._beside.note(keys)
         let_go(self._leaving)
@@ -166,9 +168,10 @@ class TableWriter:
 
     def begin_clearing(self, slot: int) -> None:
         """Withdraw a worker everywhere, a slice at a time."""
-        self.clearing[slot] = 0
         self.reports.pop(slot, None)
-        self._beside = None
+        if self.table.workers[slot, HELD]:
+            self.clearing.add(slot)
+            self._beside = None
 
     def begin_report(self, slot: int) -> None:
         """What a worker is edited to hold from now on is all that it holds, once `end_report` is called."""
@@ -195,20 +198,20 @@ class TableWriter:
             self.edit(gone, slot, np.zeros(gone.size, np.uint8), run)
         self._close_report(slot)
 
-    def clear_slice(self, run: PatchRun, slot: int | None = None) -> None:
-        """Withdraw a worker that is being cleared, any if none is named, from some more buckets.
+    def clear_slice(self, run: PatchRun) -> None:
+        """Withdraw the workers that are being cleared from some more buckets.
 
-        Keys that moved to buckets behind the scan are met by another; it ends when the worker holds no key.
+        Keys that moved to buckets behind the scan are met when it begins anew, and so are those of a worker
+        that joined in its middle; a worker leaves it when it holds no key.
         """
-        if slot is None:
-            slot = next(iter(self.clearing))
         buckets = int(self.table.row[BUCKETS])
-        first = self.clearing.pop(slot) % buckets
+        first = self._clear_at % buckets
         count = min(_SLICE, buckets - first)
-        end = clear_slice(*self.table, *self.wide, *self._scratch, slot, first, count, self._id, self._out)
-        run.add(self._out[:end], 1, count // _CLEAR_WORK)
-        if self.table.workers[slot, HELD]:
-            self.clearing[slot] = first + count
+        slots = np.array(sorted(self.clearing), np.int64)
+        end = clear_slice(*self.table, *self.wide, *self._scratch, slots, first, count, self._id, self._out)
+        run.add(self._out[:end], 1, count * slots.size // _CLEAR_WORK)
+        self._clear_at = first + count
+        self.clearing = {slot for slot in self.clearing if self.table.workers[slot, HELD]}
 
     def step(self, run: PatchRun) -> bool:
         """Do a part of what is left to do; whether anything was."""

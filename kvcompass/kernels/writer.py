@@ -372,15 +372,15 @@ def clear_slice(
     fill: I64,
     group: U64,
     entries: I64,
-    worker_slot: Int,
+    worker_slots: I64,
     first: Int,
     count: Int,
     table_id: Int,
     out: U32,
 ) -> Int:
-    """Zero one worker's field in buckets first..first+count-1 and forget keys whose value becomes zero.
+    """Zero some workers' fields in buckets first..first+count-1 and forget keys whose value becomes zero.
 
-    One group; returns the words written to `out`, which must have room for count/8 + 16.
+    One group; returns the words written to `out`, which must have room for count/8 + 4 a worker + 16.
     """
     table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
     wide = Table(
@@ -396,29 +396,34 @@ def clear_slice(
         wide_workers,
     )
     scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
-    shift = np.uint64(2 * worker_slot)
+    mask = _0
+    for i in range(worker_slots.size):
+        mask |= _3 << np.uint64(2 * worker_slots[i])
     for at in range(4 * first, 4 * (first + count)):
         if slot_entry[at] == 0:
             continue
         bucket = np.uint64(at >> 2)
         slot = np.uint64(at & 3)
         old = read_value(words, row, bucket, slot)
-        tier = (old >> shift) & _3
-        if tier == _0:
+        if old & mask == _0:
             continue
-        note_holding(table, worker_slot, slot_key[at], tier, _0)
-        put_value(words, row, bucket, slot, old & ~(_3 << shift))
-        if old & ~(_3 << shift) == _0:
+        for i in range(worker_slots.size):
+            tier = (old >> np.uint64(2 * worker_slots[i])) & _3
+            note_holding(table, worker_slots[i], slot_key[at], tier, _0)
+        put_value(words, row, bucket, slot, old & ~mask)
+        if old & ~mask == _0:
             forget_entry(wide, remove_entry(table, scratch, at))
-    end: Int = write_clear(out, GROUP_HEADER, table_id, worker_slot, first, count)
-    records = 1
+    end: Int = GROUP_HEADER
+    for i in range(worker_slots.size):
+        end = write_clear(out, end, table_id, worker_slots[i], first, count)
+    records = worker_slots.size
     split = min(count, wide_counts[SPLIT] - first)
     if split > 0:
         end = begin_split(out, end, table_id, first, split)
         begin = end - (split + 7) // 8
         for i in range(split):
             put_split(out, begin, i, split_entries(table, wide, first + i))
-        records = 2
+        records += 1
     out[0] = np.uint32(end)
     out[1] = np.uint32(records)
     return end

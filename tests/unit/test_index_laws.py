@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.errors import KVCompassError, ProtocolError
-from kvcompass.index import IndexShape, IndexView, Patches, ShardTables
+from kvcompass.index import IndexShape, IndexView, Patches, ShardTables, table_writer
 from kvcompass.index.layout import table_layout
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import table_size
@@ -98,6 +98,54 @@ def test_clearing_a_worker_is_withdrawing_all_its_keys(
     assert churn.writer.holdings(0, cleared)[0].size == 0
     gone = np.array([k for k in keys.tolist() if k not in churn.twin.values], np.uint64)
     assert not (churn.view.lookup(gone)[:, 0] >> np.uint64(2 * cleared) & np.uint64(3)).any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_many_workers_are_cleared_in_the_scan_that_one_takes(
+    layout: TableLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_writer, "_SLICE", 5)
+    slots = range(slot_in(layout, 15) + 1)
+    keys = keys_of(300)
+    steps, work = {}, {}
+    for cleared in (slots[:1], slots[1:]):
+        churn = Churn(keys.size, layout=layout)
+        for slot in slots:
+            churn.edit(keys[slot::3], slot, np.ones(keys[slot::3].size, np.uint8))
+        for slot in cleared:
+            churn.begin_clearing(slot)
+            assert churn.writer.held(0, slot) == (0, 0)
+        patches = churn.writer.step()
+        churn.take(patches)
+        steps[len(cleared)], work[len(cleared)] = 1, patches.work
+        while churn.writer.is_busy:
+            churn.step()
+            churn.assert_exact()
+            steps[len(cleared)] += 1
+        assert churn.writer.entries == len(churn.twin.values)
+        assert not any(churn.writer.is_clearing(0, slot) for slot in slots)
+    one, many = steps
+    assert steps[one] == steps[many] > 10
+    assert work[many] == 5 * many // table_writer._CLEAR_WORK
+
+
+@pytest.mark.parametrize("seed", range(20 if JIT else 2))
+def test_a_worker_that_joins_a_scan_in_its_middle_is_cleared_whole(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_writer, "_SLICE", 3)
+    rng, churn, keys = np.random.default_rng(seed), Churn(100, each_group=True), keys_of(260, seed)
+    for slot in range(4):
+        churn.edit(keys[slot : 100 + slot], slot, np.ones(100, np.uint8))
+    for slot in rng.permutation(4)[:3].tolist():
+        churn.begin_clearing(slot)
+        for _ in range(int(rng.integers(0, 9))):
+            churn.step()
+            churn.edit_one(int(rng.choice(keys)), 9, int(rng.integers(0, 3)))  # moves keys past the scan
+            churn.assert_exact()
+    churn.settle()
+    churn.assert_exact()
+    assert churn.writer.entries == len(churn.twin.values)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
