@@ -3,11 +3,14 @@
 import heapq
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-Action = Callable[[], None]
+Action = Callable[..., None]
+"""Something to do. What it is given then is kept beside it, which is cheaper than a closure."""
 
 _START_US: Final = 0
+_BAND: Final = 1 << 48
+"""More things than a run ever does: priority and order of asking are one number in the heap."""
 
 
 class Priority(IntEnum):
@@ -25,6 +28,9 @@ class Priority(IntEnum):
     """Laws are looked at when nothing more happens in the instant."""
 
 
+_FIRST: Final = tuple(priority * _BAND for priority in Priority)
+
+
 class Clock:
     """Does what is due, in order of (time, priority, order of asking). Time never goes back."""
 
@@ -32,24 +38,24 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_us = _START_US
-        self._heap: list[tuple[int, int, int, Action]] = []
+        self._heap: list[tuple[int, int, Action, tuple[Any, ...]]] = []
         self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._heap)
 
-    def at(self, time_us: int, priority: Priority, action: Action) -> None:
-        """Have an action done at a time, which must not lie in the past."""
+    def at(self, time_us: int, priority: Priority, action: Action, *args: Any) -> None:
+        """Have `action(*args)` done at a time, which must not lie in the past."""
         assert time_us >= self.now_us, "an effect never comes before its cause"
         self._sequence += 1
-        heapq.heappush(self._heap, (time_us, priority, self._sequence, action))
+        heapq.heappush(self._heap, (time_us, _FIRST[priority] + self._sequence, action, args))
 
     def step(self) -> bool:
         """Do the next thing; False when there is none."""
         if not self._heap:
             return False
-        time_us, _, _, action = heapq.heappop(self._heap)
+        time_us, _, action, args = heapq.heappop(self._heap)
         assert time_us >= self.now_us, "the clock never goes back"
         self.now_us = time_us
-        action()
+        action(*args)
         return True

@@ -1,8 +1,10 @@
 """One engine on the clock: wakes it when something is due, and hands on what it tells."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from kvcompass.engine_events import EngineEvent
+from kvcompass.engine_events import BlockRemoved, BlockStored, EngineEvent
 from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, ModelLoad, Progress, Rejection
 from simulator.clock import Clock, Priority
 
@@ -13,8 +15,12 @@ Published = Callable[[Sequence[EngineEvent]], None]
 class EngineHost:
     """Owns an engine. `heard` gets its progress and `published` its event batches, at their instants."""
 
+    __slots__ = ("_clock", "_heard", "_published", "_wakes_us", "engine", "told_blocks")
+
     def __init__(self, clock: Clock, config: EngineConfig, heard: Heard, published: Published) -> None:
-        self.engine = Engine(config)
+        self.engine: Final = Engine(config)
+        self.told_blocks: Final[Counter[str | None]] = Counter()
+        """Blocks held in each medium, as the events so far say."""
         self._clock = clock
         self._heard = heard
         self._published = published
@@ -38,9 +44,10 @@ class EngineHost:
         batches = self.engine.take_batches()
         due_us = self.engine.next_deadline_us()
         if due_us is not None and due_us != self._wakes_us:
-            self._clock.at(due_us, Priority.ENGINE, lambda: self._wake(due_us))
+            self._clock.at(due_us, Priority.ENGINE, self._wake, due_us)
         self._wakes_us = due_us
         for batch in batches:
+            self._count(batch)
             self._published(batch)
         if progress:
             self._heard(progress)
@@ -50,3 +57,13 @@ class EngineHost:
             self._wakes_us = None
             self.engine.advance(due_us)
             self._settle()
+
+    def _count(self, batch: Sequence[EngineEvent]) -> None:
+        told = self.told_blocks
+        for event in batch:
+            if isinstance(event, BlockStored):
+                told[event.medium] += len(event.hashes)
+            elif isinstance(event, BlockRemoved):
+                told[event.medium] -= len(event.hashes)
+            else:
+                told.clear()

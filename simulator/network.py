@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from kvcompass.wan import Link
 from simulator.clock import Action, Clock, Priority
@@ -10,6 +10,9 @@ from simulator.streams import random_stream
 
 RETRANSMIT_US: Final = 200_000
 """Least time after which TCP sends a lost segment again (Linux's TCP_RTO_MIN), besides a round trip."""
+
+_GIVEN_UP_US: Final = 60_000_000
+"""A connection whose message gets through no sooner is broken (Linux gives up later, callers do not wait)."""
 
 LinkOf = Callable[[int, int], Link]
 """The link from one region to another, by their indices."""
@@ -45,8 +48,20 @@ class Network:
         self._links[source][target] = link
         self._least_us = _least(self._links)
 
-    def send(self, source: int, target: int, action: Action, size: int = 0) -> None:
-        """Deliver a message once, twice or never, as the link has it. `size` in bytes."""
+    def steady_us(self, source: int, target: int) -> int | None:
+        """Time that every message takes, whatever it is; None where it differs or one may be lost."""
+        link = self._links[source][target]
+        if link != Link(link.one_way_ms):
+            return None
+        return self.one_way_us(source, target)
+
+    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+        """Count messages that nobody waits for, or whose receiver fetches them by `steady_us`."""
+        self.sent += messages
+        self.bytes_sent[source][target] += size
+
+    def send(self, source: int, target: int, size: int, action: Action, *args: Any) -> None:
+        """Deliver a message once, twice or never, as the link has it: `action(*args)`. `size` in bytes."""
         link = self._links[source][target]
         stream = self._streams[source][target]
         self.sent += 1
@@ -54,11 +69,11 @@ class Network:
         if link.partition or (link.loss and stream.random() < link.loss):
             self.lost += 1
             return
-        self._deliver(source, target, link, stream, action, size)
+        self._deliver(source, target, link, stream, 0, size, action, args)
         if link.duplicate and stream.random() < link.duplicate:
-            self._deliver(source, target, link, stream, action, size)
+            self._deliver(source, target, link, stream, 0, size, action, args)
 
-    def send_reliably(self, source: int, target: int, action: Action, size: int = 0) -> bool:
+    def send_reliably(self, source: int, target: int, size: int, action: Action, *args: Any) -> bool:
         """Deliver a message once, later for each time that it is lost; False when the regions are parted."""
         link = self._links[source][target]
         stream = self._streams[source][target]
@@ -68,14 +83,15 @@ class Network:
             self.lost += 1
             return False
         waited_us = 0
-        timeout_us = RETRANSMIT_US + 2 * self.one_way_us(source, target)
-        while link.loss and stream.random() < link.loss:
-            self.lost += 1
-            waited_us += timeout_us
-            timeout_us *= 2
-            if waited_us > 60_000_000:
-                return False
-        self._deliver(source, target, link, stream, action, size, waited_us)
+        if link.loss:
+            timeout_us = RETRANSMIT_US + 2 * self.one_way_us(source, target)
+            while stream.random() < link.loss:
+                self.lost += 1
+                waited_us += timeout_us
+                timeout_us *= 2
+                if waited_us > _GIVEN_UP_US:
+                    return False
+        self._deliver(source, target, link, stream, waited_us, size, action, args)
         return True
 
     def _deliver(
@@ -84,9 +100,10 @@ class Network:
         target: int,
         link: Link,
         stream: random.Random,
-        action: Action,
+        waited_us: int,
         size: int,
-        waited_us: int = 0,
+        action: Action,
+        args: tuple[Any, ...],
     ) -> None:
         travel_ms = link.one_way_ms
         if link.jitter_ms:
@@ -99,7 +116,7 @@ class Network:
         else:
             at_us = max(at_us, self._last_us[source][target])
             self._last_us[source][target] = at_us
-        self._clock.at(at_us, Priority.MESSAGE, action)
+        self._clock.at(at_us, Priority.MESSAGE, action, *args)
 
 
 def _least(links: list[list[Link]]) -> list[list[int]]:

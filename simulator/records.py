@@ -1,29 +1,30 @@
 """What became of every request, in columns that grow with the run: about 100 bytes a request."""
 
+from array import array
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FIRST_ROWS: Final = 1 << 14
+COLUMNS: Final = (
+    "region",
+    "worker",
+    "tenant",
+    "arrived_us",
+    "submitted_us",
+    "first_token_us",
+    "finished_us",
+    "prompt_tokens",
+    "cached_tokens",
+    "cached_host_tokens",
+    "claimed_tokens",
+    "answer_tokens",
+    "attempts",
+)
+"""Times at the origin edge, but for `submitted_us`, when the engine took the request. `worker` is -1 where it
+failed. `cached_host_tokens` are part of `cached_tokens`. `attempts` counts dispatches."""
 
-COLUMNS: Final = {
-    "region": np.int32,
-    "worker": np.int32,
-    "tenant": np.int32,
-    "arrived_us": np.int64,
-    "submitted_us": np.int64,
-    "first_token_us": np.int64,
-    "finished_us": np.int64,
-    "prompt_tokens": np.int32,
-    "cached_tokens": np.int32,
-    "cached_host_tokens": np.int32,
-    "claimed_tokens": np.int32,
-    "answer_tokens": np.int32,
-    "attempts": np.int32,
-}
-"""Times at the origin edge, but for `submitted_us`, when the engine took the request. `worker` is -1 and the
-later times are 0 where it failed. `cached_host_tokens` are part of `cached_tokens`."""
+_ROWS: Final = 1 << 12
 
 
 class Records:
@@ -33,21 +34,33 @@ class Records:
         self.rows = 0
         self.done = 0
         self.failed = 0
-        self._columns = {name: np.zeros(_FIRST_ROWS, dtype) for name, dtype in COLUMNS.items()}
+        self.region = array("q")
+        self.worker = array("q")
+        self.tenant = array("q")
+        self.arrived_us = array("q")
+        self.submitted_us = array("q")
+        self.first_token_us = array("q")
+        self.finished_us = array("q")
+        self.prompt_tokens = array("q")
+        self.cached_tokens = array("q")
+        self.cached_host_tokens = array("q")
+        self.claimed_tokens = array("q")
+        self.answer_tokens = array("q")
+        self.attempts = array("q")
+        self._columns: dict[str, array[int]] = {name: getattr(self, name) for name in COLUMNS}
 
     def column(self, name: str) -> NDArray[np.int64]:
         """A copy of one column of all requests so far, as int64[rows]."""
-        return self._columns[name][: self.rows].astype(np.int64)
+        return np.array(self._columns[name][: self.rows], np.int64)
 
-    def arrived(self, row: int, **values: int) -> None:
-        """A request has come. Ids count from 0 without holes, though they may come in another order."""
-        while row >= len(self._columns["region"]):
-            for name, column in self._columns.items():
-                self._columns[name] = np.concatenate((column, np.zeros_like(column)))
+    def arrived(self, row: int) -> None:
+        """A request has come: its row exists from now on, zero but for `worker`, which is -1.
+
+        Ids count from 0 without holes, though they may come in another order.
+        """
+        if row >= len(self.region):
+            grown = bytes(8 * max(_ROWS, row + 1 - len(self.region)))
+            for column in self._columns.values():
+                column.frombytes(grown)
         self.rows = max(self.rows, row + 1)
-        self.write(row, worker=-1, **values)
-
-    def write(self, row: int, **values: int) -> None:
-        """Fill in more of a request."""
-        for name, value in values.items():
-            self._columns[name][row] = value
+        self.worker[row] = -1

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import Engine, ModelLoad
@@ -10,6 +10,26 @@ from simulator.clock import Action
 from simulator.fleet import Fleet
 from simulator.reading import Reading
 from simulator.request import Request
+
+
+class Passage(Protocol):
+    """Stands where a request was dispatched, on the way between its edge and its worker: a peer edge.
+
+    The answer comes back that way. Each method is called there as the answer passes, and what is sent to the
+    request's edge meanwhile gets there with it.
+    """
+
+    def first_token(self, request: Request, worker: int) -> None:
+        """The answer begins."""
+
+    def finished(self, request: Request, worker: int) -> None:
+        """The answer is complete."""
+
+    def refused(self, request: Request, worker: int) -> None:
+        """The engine's queue is full: instead of `Router.refused`."""
+
+    def lost(self, request: Request, worker: int) -> None:
+        """The answer will never come. The request has failed."""
 
 
 class Site(Protocol):
@@ -37,22 +57,39 @@ class Site(Protocol):
     def seed(self) -> int:
         """For `simulator.streams`, with the router's own subsystem names."""
 
-    def after(self, delay_us: int, action: Action) -> None:
-        """Do something here, later."""
+    def begin(self, region: int, action: Action, *args: Any) -> None:
+        """When the run begins, do `action(*args)` in a region, before any request arrives.
 
-    def send(self, region: int, action: Action, size: int = 0) -> None:
-        """Do something in a region when a message of `size` bytes has got there, if it does."""
+        For a router that is being made: it is in no region then. In the order of asking.
+        """
 
-    def send_reliably(self, region: int, action: Action, size: int = 0) -> None:
-        """The same over TCP: later instead of lost, unless the regions are parted."""
+    def after(self, delay_us: int, action: Action, *args: Any) -> None:
+        """Do `action(*args)` here, later."""
+
+    def send(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> None:
+        """Do `action(*args)` in a region when a message of `size` bytes has got there, if it does."""
+
+    def send_reliably(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> bool:
+        """The same over TCP: later instead of lost. False when the regions are parted."""
+
+    def steady_us(self, source: int, target: int) -> int | None:
+        """Time that every message takes from one region to another; None where it differs or one is lost."""
+
+    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+        """Count messages that do nothing where they arrive, or whose receiver looks when they have arrived.
+
+        Where `steady_us` is not None that is so long after it was sent.
+        """
 
     def load(self, worker: int) -> Reading[ModelLoad]:
         """What the engine of a worker of this region tells of its load now."""
 
-    def dispatch(self, request: Request, worker: int, claimed_tokens: int = 0) -> None:
+    def dispatch(
+        self, request: Request, worker: int, claimed_tokens: int = 0, passage: Passage | None = None
+    ) -> None:
         """Send a request from here to a worker, over TCP. `claimed_tokens`: what the router thinks it holds.
 
-        Its answer goes to the edge of the request's own region.
+        Its answer goes to the edge of the request's own region; by way of `passage`, if there is one here.
         """
 
     def fail(self, request: Request) -> None:
@@ -85,8 +122,24 @@ class Router(Protocol):
         """Where it was dispatched from: the engine's queue is full. Ends in `dispatch` or `fail` again."""
 
 
+@runtime_checkable
+class LossAware(Protocol):
+    """A router that wants to know of answers that broke off. It need not."""
+
+    def lost(self, request: Request, worker: int) -> None:
+        """At the request's edge: its answer will never come. The request has failed."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """A router with laws of its own."""
+
+    def broken_laws(self) -> list[str]:
+        """What is not as it must be, after a run."""
+
+
 RouterMaker = Callable[[Site], Router]
-"""Called once, before the first request; timers may be set, `here` is region 0 then."""
+"""Called once, before the first request; it has `Site.begin` to set timers."""
 
 
 @dataclass(frozen=True, slots=True)

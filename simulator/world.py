@@ -1,26 +1,33 @@
 """A run: engines, links and requests on one clock, and a router that decides."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import Engine, EngineRequest, ModelLoad, Progress
 from kvcompass.wan import Link
 from simulator.clock import Action, Clock, Priority
+from simulator.decoders import Decoders
 from simulator.engine_host import EngineHost
 from simulator.errors import SimulationError
 from simulator.fleet import Fleet
+from simulator.flight import Flight
+from simulator.laws import check_laws
 from simulator.network import LinkOf, Network
 from simulator.reading import Reading
 from simulator.records import Records
 from simulator.request import Request
-from simulator.router import Rival
+from simulator.router import LossAware, Passage, Rival
 from simulator.source import RequestSource
 
 _CONNECT_TIMEOUT_US: Final = 1_000_000
 """After which a region that cannot be reached is taken for refused."""
 _STUCK_US: Final = 4 * 3_600_000_000
 """Virtual time after the last arrival by which every request must have ended."""
+_NOTICE_BYTES: Final = 512
+"""HTTP headers of a request, and of an answer; and a refusal."""
+_TOKEN_BYTES: Final = 4
+"""Text a token, in requests and answers."""
 
 
 class World:
@@ -42,44 +49,65 @@ class World:
         self.network: Final = Network(
             self.clock, fleet.regions, link_of or (lambda a, b: Link(fleet.plan.wan_ms[a][b])), seed
         )
+        self.regions: Final = [fleet.region_of(worker) for worker in range(fleet.workers)]
+        """Of the workers."""
         self.hosts: Final = [self._host(worker) for worker in range(fleet.workers)]
-        self._regions = [fleet.region_of(worker) for worker in range(fleet.workers)]
+        self.decoders: Final = Decoders(self.clock, fleet, self._answered, self._no_decoder, seed)
+        self.lost_answers = 0
+        """Requests that an engine served and whose answer did not get home."""
         self._source = source
         self._omniscient = rival.is_bound
         self._here = 0
-        self._flights: dict[int, tuple[Request, int]] = {}
-        """Requests at an engine or on their way there, and that engine's worker, by id."""
+        self._flights: dict[str, Flight] = {}
+        """Requests at an engine or on their way there, by the name that engines know them by."""
         self._last_arrival_us = 0
+        self._exhausted = False
         self.router: Final = rival.make(self)
+        self._hears_losses = self.router if isinstance(self.router, LossAware) else None
 
     # --- the run ----------------------------------------------------------------------------------
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Simulate until every request has ended.
+        """Simulate until every request has ended, and check the laws.
 
         Args:
             on_progress: Told now and then how many requests have ended.
 
         Raises:
-            SimulationError: The router lost a request: it neither dispatched nor failed it.
+            SimulationError: A law is broken. A request that the router neither dispatched nor failed is one.
         """
+        records, step, clock = self.records, self.clock.step, self.clock
         self._pull()
         told = 0
-        while self.clock.step():
-            if self.records.done == self.records.rows and self._exhausted:
+        while step():
+            if records.done == records.rows and self._exhausted:
                 break
-            if on_progress is not None and self.records.done - told >= 500:
-                told = self.records.done
-                on_progress(told)
-            if self.clock.now_us > self._last_arrival_us + _STUCK_US:
+            if records.done - told >= 500:
+                told = records.done
+                if on_progress is not None:
+                    on_progress(told)
+            if clock.now_us > self._last_arrival_us + _STUCK_US:
                 break
-        if self.records.done != self.records.rows:
-            left = self.records.rows - self.records.done
+        if records.done != records.rows:
+            left = records.rows - records.done
             raise SimulationError(
-                f"{left} of {self.records.rows} requests neither ended nor failed", field="router"
+                f"{left} of {records.rows} requests neither ended nor failed", field="router"
             )
         if on_progress is not None:
-            on_progress(self.records.done)
+            on_progress(records.done)
+        check_laws(self)
+
+    def drain(self, until_us: int) -> None:
+        """Go on for so long although no request is left: messages under way arrive, views come to rest."""
+        done = False
+
+        def stop() -> None:
+            nonlocal done
+            done = True
+
+        self.clock.at(until_us, Priority.CHECK, stop)
+        while not done:
+            self.clock.step()
 
     # --- Site -------------------------------------------------------------------------------------
 
@@ -93,46 +121,58 @@ class World:
         """Region in which the present code runs."""
         return self._here
 
-    def after(self, delay_us: int, action: Action) -> None:
+    def begin(self, region: int, action: Action, *args: Any) -> None:
+        """Do something in a region when the run begins."""
+        self.clock.at(0, Priority.TIMER, self._at, region, action, args)
+
+    def after(self, delay_us: int, action: Action, *args: Any) -> None:
         """Do something here, later."""
-        here = self._here
-        self.clock.at(self.clock.now_us + delay_us, Priority.TIMER, lambda: self._at(here, action))
+        self.clock.at(self.clock.now_us + delay_us, Priority.TIMER, self._at, self._here, action, args)
 
-    def send(self, region: int, action: Action, size: int = 0) -> None:
+    def send(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> None:
         """Do something in a region when a message has got there, if it does."""
-        self.network.send(self._here, region, lambda: self._at(region, action), size)
+        self.network.send(self._here, region, size, self._at, region, action, args)
 
-    def send_reliably(self, region: int, action: Action, size: int = 0) -> None:
+    def send_reliably(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> bool:
         """The same over TCP."""
-        self.network.send_reliably(self._here, region, lambda: self._at(region, action), size)
+        return self.network.send_reliably(self._here, region, size, self._at, region, action, args)
+
+    def steady_us(self, source: int, target: int) -> int | None:
+        """Time that every message takes from one region to another, if it is the same."""
+        return self.network.steady_us(source, target)
+
+    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+        """Count messages that are not delivered as such."""
+        self.network.count(source, target, size, messages)
 
     def load(self, worker: int) -> Reading[ModelLoad]:
         """What the engine of a worker of this region tells of its load now."""
-        assert self._regions[worker] == self._here, "an engine is asked from within its region"
+        assert self.regions[worker] == self._here, "an engine is asked from within its region"
         return Reading(self.hosts[worker].load(), self._may_read, self._here, self.clock.now_us)
 
-    def dispatch(self, request: Request, worker: int, claimed_tokens: int = 0) -> None:
+    def dispatch(
+        self, request: Request, worker: int, claimed_tokens: int = 0, passage: Passage | None = None
+    ) -> None:
         """Send a request from here to a worker."""
-        assert request.id not in self._flights, "a request is at one worker at a time"
-        self._flights[request.id] = request, worker
-        sender = self._here
-        self.records.write(request.id, worker=worker, claimed_tokens=claimed_tokens)
-        size = 4 * len(request.prompt)
-        target = self._regions[worker]
+        name = str(request.id)
+        assert name not in self._flights, "a request is at one worker at a time"
+        flight = Flight(request, worker, self._here, passage)
+        self._flights[name] = flight
+        records = self.records
+        records.worker[request.id] = worker
+        records.claimed_tokens[request.id] = claimed_tokens
+        records.attempts[request.id] += 1
+        size = _NOTICE_BYTES + _TOKEN_BYTES * len(request.prompt)
         reached = self.network.send_reliably(
-            sender, target, lambda: self._submit(request, worker, sender), size
+            self._here, self.regions[worker], size, self._submit, name, flight
         )
         if not reached:
-            self.clock.at(
-                self.clock.now_us + _CONNECT_TIMEOUT_US,
-                Priority.TIMER,
-                lambda: self._refuse(request, worker, sender),
-            )
+            self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, Priority.TIMER, self._refuse, name, flight)
 
     def fail(self, request: Request) -> None:
         """Give a request up."""
-        self._flights.pop(request.id, None)
-        self.records.write(request.id, worker=-1)
+        self._flights.pop(str(request.id), None)
+        self.records.worker[request.id] = -1
         self.records.failed += 1
         self._end(request)
 
@@ -142,98 +182,160 @@ class World:
         self.hosts[worker].load()
         return self.hosts[worker].engine
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- inside: where and when -------------------------------------------------------------------
 
-    def _host(self, worker: int) -> EngineHost:
-        def heard(progress: Sequence[Progress]) -> None:
-            for step in progress:
-                self._progressed(worker, step)
-
-        def published(events: Sequence[EngineEvent]) -> None:
-            self._at(self._regions[worker], lambda: self.router.cache_events(worker, events))
-
-        return EngineHost(self.clock, self.fleet.engines[worker], heard, published)
-
-    def _at(self, region: int, action: Action) -> None:
+    def _at(self, region: int, action: Action, args: tuple[Any, ...]) -> None:
         before, self._here = self._here, region
-        action()
+        action(*args)
         self._here = before
 
     def _may_read(self, region: int, at_us: int) -> bool:
         return self.clock.now_us - at_us >= self.network.least_us(region, self._here)
 
+    # --- inside: arrivals and ends ----------------------------------------------------------------
+
     def _pull(self) -> None:
         request = self._source.next()
-        self._exhausted = request is None
-        if request is not None:
-            self._expect(request, then=self._pull)
+        if request is None:
+            self._exhausted = True
+        else:
+            self.clock.at(request.arrives_us, Priority.ARRIVAL, self._arrive, request, True)
 
-    def _expect(self, request: Request, then: Action | None = None) -> None:
-        def arrive() -> None:
-            self.records.arrived(
-                request.id,
-                region=request.region,
-                tenant=request.tenant,
-                arrived_us=self.clock.now_us,
-                prompt_tokens=len(request.prompt),
-                answer_tokens=len(request.answer),
-            )
-            self._last_arrival_us = self.clock.now_us
-            if then is not None:
-                then()
-            self._at(request.region, lambda: self.router.arrive(request))
-
-        self.clock.at(request.arrives_us, Priority.ARRIVAL, arrive)
-
-    def _submit(self, request: Request, worker: int, sender: int) -> None:
-        self.records.write(request.id, submitted_us=self.clock.now_us)
-        rejection = self.hosts[worker].submit(
-            EngineRequest(str(request.id), request.prompt, request.answer, request.category)
-        )
-        if rejection is not None:
-            reached = self.network.send_reliably(
-                self._regions[worker], sender, lambda: self._refuse(request, worker, sender)
-            )
-            if not reached:
-                self._lose(request)
-
-    def _refuse(self, request: Request, worker: int, sender: int) -> None:
-        del self._flights[request.id]
-        self._at(sender, lambda: self.router.refused(request, worker))
-
-    def _progressed(self, worker: int, progress: Progress) -> None:
-        request, _ = self._flights[int(progress.request_id)]
-        home = self._regions[worker]
-        if progress.generated == 1:
-            self.network.send_reliably(home, request.region, lambda: self._first_token(request, worker))
-        if progress.finished:
-            reached = self.network.send_reliably(
-                home, request.region, lambda: self._finished(request, worker, progress)
-            )
-            if not reached:
-                self._lose(request)
-
-    def _first_token(self, request: Request, worker: int) -> None:
-        self.records.write(request.id, first_token_us=self.clock.now_us)
-        self._at(request.region, lambda: self.router.first_token(request, worker))
-
-    def _finished(self, request: Request, worker: int, progress: Progress) -> None:
-        del self._flights[request.id]
-        self.records.write(
-            request.id,
-            finished_us=self.clock.now_us,
-            cached_tokens=progress.cached_tokens,
-            cached_host_tokens=progress.cached_host_tokens,
-        )
-        self._at(request.region, lambda: self.router.finished(request, worker, progress.cached_tokens))
-        self._end(request)
-
-    def _lose(self, request: Request) -> None:
-        """Its answer cannot get home: the client sees an error."""
-        self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, Priority.TIMER, lambda: self.fail(request))
+    def _arrive(self, request: Request, pull: bool) -> None:
+        now_us = self.clock.now_us
+        records, row = self.records, request.id
+        records.arrived(row)
+        records.region[row] = request.region
+        records.tenant[row] = request.tenant
+        records.arrived_us[row] = now_us
+        records.prompt_tokens[row] = len(request.prompt)
+        records.answer_tokens[row] = len(request.answer)
+        self._last_arrival_us = now_us
+        if pull:
+            self._pull()
+        self._here = request.region
+        self.router.arrive(request)
 
     def _end(self, request: Request) -> None:
         self.records.done += 1
         following = self._source.ended(request, self.clock.now_us)
         if following is not None:
-            self._expect(following)
+            self.clock.at(following.arrives_us, Priority.ARRIVAL, self._arrive, following, False)
+
+    # --- inside: at the engine --------------------------------------------------------------------
+
+    def _host(self, worker: int) -> EngineHost:
+        region = self.regions[worker]
+
+        def published(events: Sequence[EngineEvent]) -> None:
+            before, self._here = self._here, region
+            self.router.cache_events(worker, events)
+            self._here = before
+
+        return EngineHost(self.clock, self.fleet.engines[worker], self._heard, published)
+
+    def _submit(self, name: str, flight: Flight) -> None:
+        request, worker = flight.request, flight.worker
+        self.records.submitted_us[request.id] = self.clock.now_us
+        answer = request.answer[:0] if self.decoders else request.answer
+        asked = EngineRequest(name, request.prompt, answer, request.category)
+        if self.hosts[worker].submit(asked) is not None:
+            reached = self.network.send_reliably(
+                self.regions[worker], flight.sender, _NOTICE_BYTES, self._refuse, name, flight
+            )
+            if not reached:
+                self._lose(flight)
+
+    def _refuse(self, name: str, flight: Flight) -> None:
+        del self._flights[name]
+        passage = flight.passage
+        refused = self.router.refused if passage is None else passage.refused
+        self._at(flight.sender, refused, (flight.request, flight.worker))
+
+    def _heard(self, steps: Sequence[Progress]) -> None:
+        for progress in steps:
+            generated = progress.generated
+            if generated == 0:
+                flight = self._flights[progress.request_id]
+                flight.cached_tokens = progress.cached_tokens
+                flight.cached_host_tokens = progress.cached_host_tokens
+                self.decoders.hand_over(self.regions[flight.worker], flight.request)
+            elif generated == 1 or progress.finished:
+                flight = self._flights[progress.request_id]
+                flight.cached_tokens = progress.cached_tokens
+                flight.cached_host_tokens = progress.cached_host_tokens
+                self._tell(flight, generated == 1, progress.finished)
+
+    def _answered(self, progress: Progress) -> None:
+        """PD: a decoder goes on with an answer."""
+        if progress.generated == 1 or progress.finished:
+            self._tell(self._flights[progress.request_id], progress.generated == 1, progress.finished)
+
+    def _no_decoder(self, request: Request) -> None:
+        """PD: no decoder of the region takes the answer."""
+        self._lose(self._flights[str(request.id)])
+
+    # --- inside: the way back ---------------------------------------------------------------------
+
+    def _tell(self, flight: Flight, first: bool, finished: bool) -> None:
+        home, passage = self.regions[flight.worker], flight.passage
+        if first:
+            if passage is None:
+                reached = self._home(home, flight, self._first_token, _NOTICE_BYTES)
+            else:
+                reached = self.network.send_reliably(
+                    home, flight.sender, _NOTICE_BYTES, self._first_passes, flight, passage
+                )
+        if finished:
+            size = _TOKEN_BYTES * len(flight.request.answer)
+            if passage is None:
+                reached = self._home(home, flight, self._finished, size)
+            else:
+                reached = self.network.send_reliably(
+                    home, flight.sender, size, self._end_passes, flight, passage
+                )
+            if not reached:
+                self._lose(flight)
+
+    def _home(self, source: int, flight: Flight, action: Action, size: int) -> bool:
+        return self.network.send_reliably(source, flight.request.region, size, action, flight)
+
+    def _first_passes(self, flight: Flight, passage: Passage) -> None:
+        self._at(flight.sender, passage.first_token, (flight.request, flight.worker))
+        self._home(flight.sender, flight, self._first_token, _NOTICE_BYTES)
+
+    def _end_passes(self, flight: Flight, passage: Passage) -> None:
+        self._at(flight.sender, passage.finished, (flight.request, flight.worker))
+        size = _TOKEN_BYTES * len(flight.request.answer)
+        if not self._home(flight.sender, flight, self._finished, size):
+            self._lose(flight)
+
+    def _first_token(self, flight: Flight) -> None:
+        request = flight.request
+        self.records.first_token_us[request.id] = self.clock.now_us
+        self._here = request.region
+        self.router.first_token(request, flight.worker)
+
+    def _finished(self, flight: Flight) -> None:
+        request, records = flight.request, self.records
+        row = request.id
+        del self._flights[str(row)]
+        records.finished_us[row] = self.clock.now_us
+        records.cached_tokens[row] = flight.cached_tokens
+        records.cached_host_tokens[row] = flight.cached_host_tokens
+        self._here = request.region
+        self.router.finished(request, flight.worker, flight.cached_tokens)
+        self._end(request)
+
+    def _lose(self, flight: Flight) -> None:
+        """Its answer cannot get home: the client sees an error when the connection is given up."""
+        self.lost_answers += 1
+        self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, Priority.TIMER, self._lost, flight)
+
+    def _lost(self, flight: Flight) -> None:
+        request, worker = flight.request, flight.worker
+        if flight.passage is not None:
+            self._at(flight.sender, flight.passage.lost, (request, worker))
+        if self._hears_losses is not None:
+            self._at(request.region, self._hears_losses.lost, (request, worker))
+        self.fail(request)

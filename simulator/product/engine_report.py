@@ -1,0 +1,17 @@
+"""What an engine tells of its load, as its agent reads it."""
+
+from kvcompass.engine_model import ModelLoad
+from kvcompass.roles.queue_estimate import EngineLoad
+
+
+def engine_load(load: ModelLoad) -> EngineLoad:
+    """`/v1/loads` as SGLang 0.5.23 answers it, which counts the uncached tokens of its queue and prefills."""
+    return EngineLoad(
+        load.running,
+        load.waiting,
+        load.used_tokens,
+        load.capacity_tokens,
+        load.waiting_uncached_tokens,
+        load.prefilled_tokens,
+        load.prefilled_us,
+    )

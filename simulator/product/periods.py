@@ -1,0 +1,34 @@
+"""Periods and bounds that no role decides: the defaults of `services/`, each by its name there.
+
+A test compares them with the services' own.
+"""
+
+from typing import Final
+
+LOAD_PERIOD_US: Final = 100_000
+"""`services.worker_agent.settings.EngineSettings.load_period_ms`: an agent asks its engine for its load."""
+LOAD_JITTER: Final = 0.1
+"""`services.worker_agent.served_worker`: each such period is longer or shorter by up to this share."""
+PENDING_KEYS: Final = 65_536
+"""`services.worker_agent.settings.StreamSettings.pending_keys`."""
+RENEWALS_A_LEASE: Final = 3
+"""`services.worker_agent.report_stream`."""
+FLUSH_US: Final = 3_000
+"""`services.maintenance.settings.Bounds.flush_ms`: changes are collected for so long before a message."""
+TICK_US: Final = 50_000
+"""`services.maintenance.service`: lease ends are noticed this late."""
+BUSY_TICK_US: Final = 1_000
+"""The same while tables grow or are cleared."""
+ATTEMPTS: Final = 3
+"""`services.edge.settings.Limits.attempts`: workers tried for one request."""
+AVOID_US: Final = 2_000_000
+"""`services.edge.settings.Timeouts.suspect_s`: so long a peer edge is avoided that was not reached."""
+CONNECT_US: Final = 2_000_000
+"""`services.edge.settings.Timeouts.connect_s`: after which a peer edge counts as unreachable."""
+RETRY_AFTER_US: Final = 1_000_000
+"""`services.edge.forwarding.forward`: how long a worker that refuses is left alone when it does not say."""
+FIRST_PAUSE_US: Final = 100_000
+"""`services.edge.fleet.index_feed`, `services.worker_agent.reconnect`: before a broken stream is opened
+again; it doubles up to"""
+LONGEST_PAUSE_US: Final = 2_000_000
+"""this, and is each time shortened by up to a half at random."""

@@ -1,0 +1,155 @@
+"""A maintenance unit on the clock, driven as `services.maintenance.service` drives it."""
+
+from typing import Final, Protocol
+
+from kvcompass.index import ShardTables
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    AgentHello,
+    AgentToUnit,
+    Refusal,
+    ReportRequest,
+    SubscribeRequest,
+    UnitToAgent,
+    UnitToEdge,
+)
+from kvcompass.roles.subscription import Subscription
+from simulator.errors import SimulationError
+from simulator.product import sizes
+from simulator.product.periods import BUSY_TICK_US, FLUSH_US, TICK_US
+from simulator.product.report_stream import ReportStream
+from simulator.router import Site
+
+
+class Subscriber(Protocol):
+    """Who is sent what a unit has for a subscription."""
+
+    def deliver(self, message: UnitToEdge) -> bool:
+        """Send the next message; False when the stream is broken."""
+
+
+class UnitNode:
+    """Owns a unit and its tables. Everything here runs in its region."""
+
+    def __init__(self, site: Site, unit: MaintenanceUnit, tables: ShardTables, region: int) -> None:
+        self.unit: Final = unit
+        self.tables: Final = tables
+        self.region: Final = region
+        self._site = site
+        self._subscribers: dict[Subscriber, Subscription] = {}
+        self._flush_due = False
+        self._watermark_due_us: int | None = None
+
+    def start(self) -> None:
+        """Tick for ever."""
+        self._tick()
+
+    # --- agents -----------------------------------------------------------------------------------
+
+    def register(self, stream: ReportStream, attempt: int, hello: AgentHello) -> UnitToAgent:
+        """A Report stream begins; it takes the place of the worker's last. Returns the unit's first word."""
+        opened = self.unit.agent_connected(hello, self._site.now_us)
+        stream.session_attempt = attempt
+        self._changed()
+        if isinstance(opened, Refusal):
+            stream.session = None
+            return opened
+        stream.session, welcome = opened
+        return welcome
+
+    def dialled(self, stream: ReportStream, attempt: int, hello: AgentHello) -> None:
+        """A Report stream begins, and the answer is sent."""
+        self._answer(stream, attempt, self.register(stream, attempt, hello))
+
+    def reported(self, stream: ReportStream, attempt: int, message: AgentToUnit) -> None:
+        """A Report stream's next message."""
+        session = stream.session
+        if attempt != stream.session_attempt or session is None:
+            return
+        unit, now_us = self.unit, self._site.now_us
+        for answer in unit.on_agent_message(session, message, now_us):
+            if isinstance(answer, Acknowledgement):
+                # It changes nothing but a gauge of the agent's.
+                self._site.count(self.region, stream.region, sizes.ACKNOWLEDGEMENT)
+            else:
+                self._answer(stream, attempt, answer)
+        while unit.work(session, now_us):
+            pass
+        self._changed()
+
+    def _answer(self, stream: ReportStream, attempt: int, answer: UnitToAgent) -> None:
+        size = sizes.ACKNOWLEDGEMENT
+        if isinstance(answer, ReportRequest):
+            size += len(answer.reason)
+        self._site.send_reliably(stream.region, stream.answered, size, (attempt, answer))
+
+    # --- edges ------------------------------------------------------------------------------------
+
+    def subscribe(self, request: SubscribeRequest, subscriber: Subscriber) -> None:
+        """A Subscribe stream begins; it takes the place of the subscriber's last. It is sent what there is.
+
+        Raises:
+            SimulationError: The unit refuses it.
+        """
+        self.unsubscribe(subscriber)
+        opened = self.unit.subscribe(request, self._site.now_us)
+        if isinstance(opened, Refusal):
+            raise SimulationError(f"a unit refuses its edge: {opened.message}", field=opened.field)
+        self._subscribers[subscriber] = opened
+        self._feed()
+
+    def hurry(self) -> None:
+        """End what is under way at once: before the run begins there was time for it."""
+        while self.unit.tick(self._site.now_us):
+            self._feed()
+        self._feed()
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """A Subscribe stream has ended."""
+        subscription = self._subscribers.pop(subscriber, None)
+        if subscription is not None:
+            self.unit.unsubscribe(subscription)
+
+    def acknowledged(self, subscriber: Subscriber, acknowledgement: Acknowledgement) -> None:
+        """A subscriber's view is exact up to a sequence."""
+        subscription = self._subscribers.get(subscriber)
+        if subscription is not None:
+            self.unit.acknowledged(subscription, acknowledgement)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        unit = self.unit
+        leases_ended = unit.counters.leases_ended
+        busy = unit.tick(self._site.now_us)
+        if busy or unit.counters.leases_ended != leases_ended:
+            self._changed()
+        self._site.after(BUSY_TICK_US if busy else TICK_US, self._tick)
+
+    def _changed(self) -> None:
+        if not self._flush_due and self._subscribers:
+            self._flush_due = True
+            self._site.after(FLUSH_US, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        self._feed()
+
+    def _feed(self) -> None:
+        """Send each subscriber all there is, and see that the next watermark is not forgotten."""
+        assert self._site.here == self.region, "a unit sends from where it stands"
+        take, now_us = self.unit.take, self._site.now_us
+        for subscriber, subscription in list(self._subscribers.items()):
+            while batch := take(subscription, now_us):
+                if not all(subscriber.deliver(message) for message in batch):
+                    self.unsubscribe(subscriber)
+                    break
+        due_us = min((each.watermark_due_us for each in self._subscribers.values()), default=None)
+        if due_us is not None and self._watermark_due_us is None:
+            self._watermark_due_us = due_us
+            self._site.after(max(TICK_US, due_us - now_us), self._watermark)
+
+    def _watermark(self) -> None:
+        self._watermark_due_us = None
+        self._changed()
