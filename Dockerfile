@@ -38,6 +38,7 @@ WORKDIR /build/source
 COPY pyproject.toml README.md LICENSE ./
 COPY kvcompass kvcompass
 COPY services services
+COPY simulator simulator
 COPY lab lab
 COPY cli cli
 RUN python3 -m pip --disable-pip-version-check --python /build/venv/bin/python install --quiet --no-index --no-build-isolation \
