@@ -176,6 +176,11 @@ class IndexFollower:
         """Newest patch group in the view, in `unit_epoch`."""
         return self._view.applied_sequence(self.shard) if self._unit_epoch else 0
 
+    @property
+    def digest(self) -> int:
+        """Of the view; the table's at `applied_sequence` in `unit_epoch`, or the view is wrong."""
+        return self._view.digest(self.shard)
+
     def state(self, now_us: int) -> FollowerState:
         """How far the shard can be trusted."""
         if self._heard_us is None:

@@ -93,6 +93,16 @@ class MaintenanceUnit:
         return self._tables.entries
 
     @property
+    def digest(self) -> int:
+        """Of the tables now: what a view has that has applied everything up to `sequence`."""
+        return self._tables.digest()
+
+    @property
+    def is_busy(self) -> bool:
+        """A table grows, shrinks or is cleared of a worker."""
+        return self._tables.is_busy
+
+    @property
     def settled(self) -> bool:
         """The table may be served: every worker has reported in full, or has had its chance."""
         return self._settled
@@ -104,6 +114,13 @@ class MaintenanceUnit:
     def live_workers(self) -> list[str]:
         """Workers with a lease."""
         return [worker_id for worker_id, source in self._sources.items() if source.lease_until_us is not None]
+
+    def held(self) -> dict[str, tuple[int, int]]:
+        """By worker, how many keys the table has for it and their `holdings_digest`. Cheap."""
+        return {
+            worker_id: self._tables.held(source.worker.table, source.worker.slot)
+            for worker_id, source in self._sources.items()
+        }
 
     def subscriber_lags(self) -> dict[str, int]:
         """Patch groups that each subscriber has not acknowledged."""

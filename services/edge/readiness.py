@@ -68,6 +68,7 @@ class Readiness:
                 "age_ms": None if (age := follower.age_us(now)) is None else age / 1_000,
                 "unit_epoch": follower.unit_epoch,
                 "applied_sequence": follower.applied_sequence,
+                "digest": f"{follower.digest:016x}",
                 "snapshots": follower.counters.snapshots,
                 "groups": follower.counters.groups,
                 "digest_mismatches": follower.counters.digest_mismatches,

@@ -1,6 +1,7 @@
 """`kvcompass-maintenance --settings FILE`: the writer of one shard."""
 
 import argparse
+import random
 import secrets
 import sys
 from functools import partial
@@ -17,8 +18,9 @@ from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.warm import warm
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
+from services.maintenance.patch_loss import PatchLoss
 from services.maintenance.service import IndexService
-from services.maintenance.settings import MaintenanceSettings, unit_bounds
+from services.maintenance.settings import MaintenanceSettings, check_switches, unit_bounds
 from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import serve_grpc
@@ -49,13 +51,20 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
     configure_logging("maintenance", settings.id, settings.log_level)
     with faults_named(path):
         bounds = unit_bounds(settings)
+        check_switches(settings)
         plan = load_plan(resolve_path(path, settings.plan))
         planned = _planned_unit(plan, settings.id)
         listen = settings.listen or planned.address
         check_plain_text(listen, settings.tls, insecure=settings.insecure)
     unit: MaintenanceUnit | None = None
     registry = CollectorRegistry()
-    ops = OpsServer(settings.ops_address, lambda: unit_health(unit, lifecycle.stopping.is_set()), registry)
+    loss = PatchLoss(random.Random(settings.random_seed)) if settings.fault_switches else None  # noqa: S311
+    ops = OpsServer(
+        settings.ops_address,
+        lambda: unit_health(unit, lifecycle.stopping.is_set(), lost_on_purpose=loss.lost if loss else 0),
+        registry,
+        switches={"patch_loss": loss.set_share} if loss else None,
+    )
     await ops.start()
     try:
         warmed = in_daemon_thread(partial(warm, plan.index.layout, plan.index.value_bits), "warm")
@@ -63,19 +72,25 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
             return
         unit = _unit(plan, planned, settings, bounds)
         registry.register(UnitCollector(unit))
-        await _serve(unit, listen, settings, lifecycle, ops)
+        await _serve(unit, listen, settings, lifecycle, ops, loss)
     finally:
         await ops.stop()
 
 
 async def _serve(
-    unit: MaintenanceUnit, listen: str, settings: MaintenanceSettings, lifecycle: Lifecycle, ops: OpsServer
+    unit: MaintenanceUnit,
+    listen: str,
+    settings: MaintenanceSettings,
+    lifecycle: Lifecycle,
+    ops: OpsServer,
+    loss: PatchLoss | None,
 ) -> None:
     service = IndexService(
         unit,
         now_us,
         flush_s=settings.bounds.flush_ms / 1e3,
         hello_timeout_s=settings.bounds.hello_timeout_s,
+        loss=loss,
     )
     server, port = await serve_grpc(
         lambda server: register_index_maintenance(server, service),
@@ -91,6 +106,7 @@ async def _serve(
         ops_port=ops.port,
         epoch=unit.epoch,
         transport=transport_mode(settings),
+        fault_switches=settings.fault_switches,
     )
     await lifecycle.stopping.wait()
     await server.stop(settings.bounds.drain_s)

@@ -4,10 +4,10 @@ from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from services.runtime.ops import Health
 
 
-def unit_health(unit: MaintenanceUnit | None, stopping: bool) -> Health:
+def unit_health(unit: MaintenanceUnit | None, stopping: bool, *, lost_on_purpose: int = 0) -> Health:
     """Ready as soon as it listens: agents must reach a refilling unit, or it would never be refilled.
 
-    `unit` is None as long as its kernels are being compiled.
+    `unit` is None as long as its kernels are being compiled. `lost_on_purpose`: messages of a drill.
     """
     if unit is None:
         return Health(ready=False, state="compiling", reasons=["kernels are being compiled"])
@@ -22,9 +22,16 @@ def unit_health(unit: MaintenanceUnit | None, stopping: bool) -> Health:
         "shard": unit.shard,
         "epoch": unit.epoch,
         "sequence": unit.sequence,
+        "digest": f"{unit.digest:016x}",
         "entries": unit.entries,
+        "is_busy": unit.is_busy,
+        "holdings": {
+            worker: {"keys": keys, "digest": f"{digest:016x}"}
+            for worker, (keys, digest) in unit.held().items()
+        },
         "live_workers": unit.live_workers(),
         "awaited_workers": unit.awaited_workers(),
         "subscriber_lag_groups": unit.subscriber_lags(),
+        "lost_on_purpose": lost_on_purpose,
     }
     return Health(ready=not stopping, state=state, reasons=reasons, details=details)

@@ -17,6 +17,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
 )
 from kvcompass.roles.subscription import Subscription
+from services.maintenance.patch_loss import PatchLoss
 from services.maintenance.pulse import Pulse
 from services.runtime.logs import get_logger
 from services.wire.rpc import Context
@@ -43,12 +44,20 @@ class IndexService:
     """
 
     def __init__(
-        self, unit: MaintenanceUnit, clock: Callable[[], int], *, flush_s: float, hello_timeout_s: float
+        self,
+        unit: MaintenanceUnit,
+        clock: Callable[[], int],
+        *,
+        flush_s: float,
+        hello_timeout_s: float,
+        loss: PatchLoss | None = None,
     ) -> None:
+        """`loss`: what is lost on purpose, where the settings allow that."""
         self._unit = unit
         self._clock = clock
         self._flush_s = flush_s
         self._hello_timeout_s = hello_timeout_s
+        self._loss = loss
         self._changed = Pulse()
 
     async def tick(self) -> None:
@@ -134,7 +143,8 @@ class IndexService:
             while True:
                 batch = self._unit.take(opened, self._clock())
                 for message in batch:
-                    yield message
+                    if self._loss is None or not self._loss.takes(message):
+                        yield message
                 if not batch:
                     await self._changed.wait(self._until_watermark_s(opened))
                     await asyncio.sleep(self._flush_s)

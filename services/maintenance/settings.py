@@ -3,6 +3,8 @@
 import msgspec
 
 from kvcompass.roles.unit_bounds import UnitBounds
+from services.runtime.addresses import split_address
+from services.runtime.plain_text import is_loopback
 from services.runtime.settings import CommonSettings, SettingsError
 
 
@@ -34,6 +36,8 @@ class MaintenanceSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
     """host:port to bind instead of the plan's `address` (behind a proxy, or all interfaces)."""
     random_seed: int | None = None
     """Salts the tables' hashes. Drawn at each start when absent, so that nobody can aim at a bucket."""
+    fault_switches: bool = False
+    """Whether the operations listener, on loopback only, takes `PUT /faults/patch_loss/SHARE`: for drills."""
     bounds: Bounds = Bounds()
 
 
@@ -49,3 +53,13 @@ def unit_bounds(settings: MaintenanceSettings) -> UnitBounds:
         subscriptions=bounds.subscriptions,
         watermark_period_us=bounds.watermark_period_ms * 1_000,
     )
+
+
+def check_switches(settings: MaintenanceSettings) -> None:
+    """Errors: SettingsError when strangers could reach the fault switches."""
+    if settings.fault_switches and not is_loopback(split_address(settings.ops_address)[0]):
+        raise SettingsError(
+            f"with them, whoever reaches {settings.ops_address} may break the shard's streams: "
+            "leave them off, or put ops_address on loopback",
+            field="fault_switches",
+        )

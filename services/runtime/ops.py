@@ -11,9 +11,14 @@ from prometheus_client.exposition import generate_latest
 from services.runtime.http_bounds import HttpBounds
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.http_server import HttpServer
+from services.runtime.settings import SettingsError
 
 Message = MutableMapping[str, Any]
 
+Switch = Callable[[str], None]
+"""Takes a value as text. Errors: SettingsError."""
+
+_SWITCHES = "/faults/"
 _BOUNDS = HttpBounds(head_bytes=16 << 10, head_s=10.0, connections=128)
 """For a scraper, a balancer's probes and people."""
 
@@ -38,6 +43,7 @@ class OpsServer:
     """`/health` answers 200 while the process works, `/ready` 200 or 503, `/metrics` the registry.
 
     `listeners`: the service's other ones by name; what they and this one turn away is in the registry too.
+    `switches`: faults by name that `PUT /faults/NAME/VALUE` sets; without any there is no such route.
     """
 
     def __init__(
@@ -46,9 +52,11 @@ class OpsServer:
         health: Callable[[], Health],
         registry: CollectorRegistry,
         listeners: Mapping[str, HttpServer] | None = None,
+        switches: Mapping[str, Switch] | None = None,
     ) -> None:
         self._health = health
         self._registry = registry
+        self._switches = switches or {}
         self._server = HttpServer(self._app, address, bounds=_BOUNDS)
         registry.register(HttpCutsCollector({"ops": self._server, **(listeners or {})}))
 
@@ -71,7 +79,11 @@ class OpsServer:
         _receive: Callable[[], Awaitable[Message]],
         send: Callable[[Message], Awaitable[None]],
     ) -> None:
-        status, content_type, body = self._answer(scope["path"])
+        path: str = scope["path"]
+        if scope["method"] == "PUT" and path.startswith(_SWITCHES):
+            status, content_type, body = self._switch(path)
+        else:
+            status, content_type, body = self._answer(path)
         headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -84,3 +96,14 @@ class OpsServer:
             status = 503 if path == "/ready" and not health.ready else 200
             return status, b"application/json", health.as_json()
         return 404, b"application/json", b'{"error":"unknown path; try /health, /ready or /metrics"}'
+
+    def _switch(self, path: str) -> tuple[int, bytes, bytes]:
+        name, _, value = path.removeprefix(_SWITCHES).partition("/")
+        switch = self._switches.get(name)
+        if switch is None:
+            return 404, b"application/json", b'{"error":"no such switch; the settings must ask for it"}'
+        try:
+            switch(value)
+        except SettingsError as error:
+            return 400, b"application/json", orjson.dumps({"error": f"{error.field}: {error}"})
+        return 200, b"application/json", b"{}"

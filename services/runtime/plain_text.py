@@ -13,7 +13,7 @@ def check_plain_text(address: str, tls: TlsSettings | None, *, insecure: bool) -
     Without TLS nothing tells a component from a stranger: whoever connects may withdraw a worker's keys or
     report loads in its name.
     """
-    if tls is None and not insecure and not _is_loopback(split_address(address)[0]):
+    if tls is None and not insecure and not is_loopback(split_address(address)[0]):
         raise SettingsError(
             f"{address} is not on loopback, and without TLS whoever reaches it counts as part of the fleet: "
             "add [tls] with cert, key and ca, or set insecure = true if the network keeps strangers out",
@@ -28,7 +28,8 @@ def transport_mode(settings: CommonSettings) -> Literal["mutual_tls", "plain_tex
     return "plain_text" if settings.insecure else "plain_text_loopback"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine only. A name other than localhost is not asked for."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -60,5 +60,12 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "blocks": agent.holdings.blocks,
         "detached_blocks": agent.holdings.detached,
         "held_keys": len(agent.holdings),
+        "holdings": {
+            str(shard): {
+                "keys": agent.holdings.count(shard),
+                "digest": f"{agent.holdings.digest(shard):016x}",
+            }
+            for shard in worker.reports
+        },
         "units": {report.unit_id: report.report.acknowledged for report in worker.reports.values()},
     }

@@ -32,6 +32,7 @@ from kvcompass.roles.messages import (
 from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.warm import warm
 from services.edge.fleet.index_feed import follow
+from services.maintenance.patch_loss import PatchLoss
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc
@@ -59,7 +60,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(plan: Plan, address: str = "127.0.0.1:0", **bounds: int) -> AsyncIterator[Served]:
+async def served(
+    plan: Plan, address: str = "127.0.0.1:0", loss: PatchLoss | None = None, **bounds: int
+) -> AsyncIterator[Served]:
     compile_kernels()
     shape = index_shape(plan)
     unit = MaintenanceUnit(
@@ -71,7 +74,7 @@ async def served(plan: Plan, address: str = "127.0.0.1:0", **bounds: int) -> Asy
         now_us=now_us(),
         bounds=UnitBounds(**{"watermark_period_us": 100_000, **bounds}),
     )
-    service = IndexService(unit, now_us, flush_s=0.002, hello_timeout_s=1.0)
+    service = IndexService(unit, now_us, flush_s=0.002, hello_timeout_s=1.0, loss=loss)
     server, port = await serve_grpc(lambda s: rpc.register_index_maintenance(s, service), address)
     ticking = asyncio.create_task(service.tick())
     try:

@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 
 from kvcompass.keys import namespace, prefix_keys
+from kvcompass.keys.digest import holdings_digest
 from kvcompass.levels import registered_lengths
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
@@ -60,6 +61,14 @@ async def test_prompts_are_found_and_a_flush_withdraws_them() -> None:
             await eventually(lambda: process.ops._health().ready, "ready")
             await eventually(lambda: set(units[0].held) | set(units[1].held) == wanted, "the past is known")
             assert units[0].held and units[1].held, "each unit has its own shard"
+            told = process.ops._health().details["us-0"]
+            for shard, unit in enumerate(units):
+                keys = np.array([*unit.held], np.uint64)
+                tiers = np.array([*unit.held.values()], np.uint8)
+                digest = f"{holdings_digest(keys, tiers):016x}"
+                assert told["holdings"][str(shard)] == {"keys": len(unit.held), "digest": digest}
+            info = (await client.get("/server_info")).json()["kvcompass_mock"]
+            assert info["resident_blocks"] == told["blocks"] == len(PROMPT) // 16
             (await client.post("/flush_cache")).raise_for_status()
             await eventually(lambda: not units[0].held and not units[1].held, "the flush is known")
             await eventually(lambda: bool(edge.loads) and edge.loads[-1].max_tokens > 0, "the load is told")

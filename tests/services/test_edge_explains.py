@@ -63,6 +63,7 @@ async def test_not_ready_until_the_shards_are_loaded(monkeypatch):
         assert (health.status_code, health.json()["state"]) == (200, "starting")
         state = (await client.get("/v1/kvcompass/state")).json()
         assert state["shards"][0]["state"] == "absent"
+        assert int(state["shards"][0]["digest"], 16) == lab.edges["us"].followers[0].digest
         assert {worker["worker"] for worker in state["workers"]} == {w.id for w in lab.plan.workers}
         assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
         assert lab.metric("us", "blind_decisions_total") == 1

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,7 +16,7 @@ from kvcompass.plan.layout import layout_fields
 from services.maintenance import __main__ as maintenance
 from services.maintenance.__main__ import start
 from services.maintenance.metrics import UnitCollector
-from services.maintenance.settings import MaintenanceSettings, unit_bounds
+from services.maintenance.settings import MaintenanceSettings, check_switches, unit_bounds
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError, load_settings
 from tests.models.replication_agent import TwinAgent
@@ -65,6 +66,10 @@ async def test_a_unit_serves_agents_and_its_operators_and_ends_when_told(tmp_pat
         serving_now = await ready()
         assert (serving_now["ready"], serving_now["state"], serving_now["reasons"]) == (True, "serving", [])
         assert serving_now["details"]["live_workers"] == list(WORKERS)
+        assert int(serving_now["details"]["digest"], 16) != int(refilling["details"]["digest"], 16)
+        assert {
+            worker: held["keys"] for worker, held in serving_now["details"]["holdings"].items()
+        } == dict.fromkeys(WORKERS, 1)
         metrics = (await operator.get("/metrics")).text
         samples = {
             sample.name: sample.value
@@ -149,3 +154,13 @@ async def test_a_unit_does_not_serve_the_world_in_plain_text_unasked(tmp_path):
     path = write(tmp_path, 'plan = "plan.toml"\nid = "unit-0"\nlisten = "0.0.0.0:0"\n')
     with pytest.raises(SettingsError, match="insecure = true"):
         await start(path, Lifecycle())
+
+
+def test_switches_that_strangers_could_reach_are_refused():
+    within = MaintenanceSettings(plan="p", id="u", fault_switches=True)
+    check_switches(within)
+    outside = MaintenanceSettings(plan="p", id="u", ops_address="0.0.0.0:9")
+    check_switches(outside)
+    with pytest.raises(SettingsError, match="loopback") as caught:
+        check_switches(msgspec.structs.replace(outside, fault_switches=True))
+    assert caught.value.field == "fault_switches"

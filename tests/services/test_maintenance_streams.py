@@ -1,6 +1,7 @@
 """Agents, a unit and an edge over real gRPC: what is reported is what is found."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,7 +18,9 @@ from kvcompass.roles.messages import (
     SnapshotChunk,
     SubscribeRequest,
 )
+from services.maintenance.patch_loss import PatchLoss
 from services.runtime.grpc_transport import Dialer
+from services.runtime.settings import SettingsError
 from services.wire import rpc
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
@@ -52,6 +55,13 @@ async def test_what_an_agent_reports_is_found_in_an_edges_view(plan):
             assert [edge.tier(key) for key in (5, 6)] == [0, 1]
             await agent.acknowledged()
             await until(lambda: unit.unit.subscriber_lags() == {"edge-a": 0})
+            assert (unit.unit.sequence, unit.unit.digest) == (
+                edge.follower.applied_sequence,
+                edge.follower.digest,
+            )
+            told = agent.agent.renewal()
+            assert unit.unit.held()["a-0"] == (told.holdings, told.holdings_digest)
+            assert unit.unit.held()["a-1"] == (0, 0)
     assert edge.follower.counters.resubscriptions == {}
 
 
@@ -109,6 +119,33 @@ async def test_an_edge_that_returns_within_the_log_is_sent_no_second_snapshot(pl
                 await until(lambda: edge.tier(6) == 1)
                 await until(lambda: edge.state is FollowerState.EXACT)
     assert edge.follower.counters.snapshots == 1
+
+
+async def test_what_is_lost_on_purpose_is_missed_and_mended(plan):
+    loss = PatchLoss(random.Random(1))
+    async with served(plan, loss=loss) as unit, following(plan, unit.address) as edge:
+        await settle(plan, unit, *WORKERS[1:])
+        async with connected(twin(plan, "a-0"), unit.address) as agent:
+            await until(lambda: edge.state is FollowerState.EXACT)
+            loss.set_share("0.5")
+            for key in range(40):
+                await agent.edit({key: 1})
+                await agent.acknowledged()
+                await asyncio.sleep(0.01)
+            loss.set_share("0")
+            await until(lambda: edge.state is FollowerState.EXACT and edge.tier(39) == 1)
+            assert all(edge.tier(key) == 1 for key in range(40))
+            assert edge.follower.digest == unit.unit.digest
+    reasons = edge.follower.counters.resubscriptions
+    assert loss.lost > 0
+    assert reasons[ResubscribeReason.GAP] + reasons[ResubscribeReason.BEHIND] > 0
+    assert edge.follower.counters.digest_mismatches == 0
+
+
+@pytest.mark.parametrize("share", ["", "x", "-0.1", "1.1", "nan"])
+def test_what_is_no_share_is_refused(share):
+    with pytest.raises(SettingsError, match="from 0 to 1"):
+        PatchLoss(random.Random(1)).set_share(share)
 
 
 async def test_a_refused_edge_says_so_and_keeps_trying(plan):

@@ -141,6 +141,26 @@ async def test_ops_listener_tells_the_truth() -> None:
     await server.stop()
 
 
+async def test_ops_listener_has_the_switches_it_is_given() -> None:
+    given: list[str] = []
+
+    def switch(value: str) -> None:
+        if not value:
+            raise SettingsError("give a value", field="example")
+        given.append(value)
+
+    for switches, statuses in ((None, [404, 404, 404]), ({"example": switch}, [200, 400, 404])):
+        server = OpsServer("127.0.0.1:0", lambda: Health(True, "up"), CollectorRegistry(), switches=switches)
+        await server.start()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+            paths = ("example/0.3", "example/", "other/0.3")
+            answers = [await client.put(f"/faults/{path}") for path in paths]
+            assert [answer.status_code for answer in answers] == statuses
+            assert (await client.get("/faults/example/0.3")).status_code == 404
+        await server.stop()
+    assert given == ["0.3"]
+
+
 async def test_a_taken_address_is_an_operating_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

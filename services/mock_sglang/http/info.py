@@ -71,6 +71,7 @@ def server_info(settings: MockSettings, ranks: Ranks) -> dict[str, Any]:
         "internal_states": [{"last_gen_throughput": load.throughput} for load in report.ranks],
         "kvcompass_mock": {
             "time_scale": settings.time_scale,
+            "resident_blocks": ranks.resident_blocks,
             **{name: sum(getattr(load.model, name) for load in report.ranks) for name in _MODEL_SUMS},
         },
     }

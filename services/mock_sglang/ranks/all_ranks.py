@@ -40,6 +40,11 @@ class Ranks:
         """The load of all of them now."""
         return LoadReport(self._version, time.time(), [rank.load() for rank in self.all])
 
+    @property
+    def resident_blocks(self) -> int:
+        """Blocks in VRAM that a later request may reuse, of all of them."""
+        return sum(rank.engine.resident_blocks for rank in self.all)
+
     def flush(self) -> bool:
         """Empty the caches of ranks without requests; False when some have any."""
         flushed = [rank.engine.flush() for rank in self.all]

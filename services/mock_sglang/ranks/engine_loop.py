@@ -58,6 +58,11 @@ class EngineLoop:
         self._flights: dict[str, Flight] = {}
         self._settle()
 
+    @property
+    def resident_blocks(self) -> int:
+        """Blocks in VRAM that a later request may reuse."""
+        return self._engine.cache.resident_blocks
+
     def submit(self, request: EngineRequest) -> Flight | Rejection:
         """Queue a request."""
         rejection = self._engine.submit(request, self._now_us())
