@@ -11,6 +11,8 @@ from kvcompass.plan.model import Plan, worker_slots
 
 _FILL: Final = 0.85
 """Occupancy at the expected number of entries. Above about 0.95 inserts get slow and then fail."""
+_ROOM: Final = 2
+"""Buckets for each entry that a table can come to: units and edges may have plans that differ."""
 _LEAST_NODES: Final = 64
 
 
@@ -26,6 +28,8 @@ class IndexShape:
     """Entries a new table is sized for."""
     layout: str = "fingerprints"
     """`index.layout` of the plan."""
+    entries_most: int = 1 << 32
+    """Entries that a table can come to: a view refuses one that has room for many times as many."""
 
     def __post_init__(self) -> None:
         size = table_size(self.expected_entries, self.table_layout)
@@ -49,6 +53,11 @@ class IndexShape:
         """Workers a table has fields for."""
         return worker_slots(self.value_bits)
 
+    @property
+    def buckets_most(self) -> int:
+        """Buckets of the largest table that a view accepts."""
+        return _ROOM * max(self.entries_most, self.expected_entries)
+
 
 def index_shape(plan: Plan) -> IndexShape:
     """The shape that a plan prescribes."""
@@ -58,6 +67,7 @@ def index_shape(plan: Plan) -> IndexShape:
         value_bits=plan.index.value_bits,
         expected_entries=plan.index.expected_entries,
         layout=plan.index.layout,
+        entries_most=worker_slots(plan.index.value_bits) * plan.worker_shard_entries_max,
     )
 
 

@@ -7,8 +7,7 @@ import numpy as np
 from kvcompass.errors import ProtocolError
 from kvcompass.index.arena import Arena
 from kvcompass.index.image_bytes import HEADER, MAGIC, TABLE_HEADER, new_row
-from kvcompass.index.layout import Layout
-from kvcompass.index.shape import TableSize
+from kvcompass.index.shape import IndexShape, TableSize
 from kvcompass.kernels.arrays import U64
 from kvcompass.kernels.image import BASE, DIGEST, LINE_BYTES
 from kvcompass.kernels.lines import write_lines
@@ -18,12 +17,14 @@ from kvcompass.plan.sections import TABLE_MAX
 class SnapshotDecoder:
     """One snapshot under way. Every call costs what it is given, about 1.5 us a kilobyte."""
 
-    def __init__(self, arena: Arena, layout: Layout, make_room: Callable[[int], None]) -> None:
-        """`make_room` sees that the arena has so many free words, and may give `rows` new bases for it."""
+    def __init__(self, arena: Arena, shape: IndexShape, make_room: Callable[[int], None]) -> None:
+        """`shape`: of the view. `make_room` sees that the arena has so many free words, and may give `rows`
+        new bases for it."""
         self.rows: list[U64] = []
         """Rows of the tables that have begun to arrive; their words are in the arena."""
         self._arena = arena
-        self._layout = layout
+        self._layout = shape.table_layout
+        self._buckets_left = shape.tables * shape.buckets_most
         self._make_room = make_room
         self._rest = b""
         self._reader = self._read()
@@ -73,6 +74,11 @@ class SnapshotDecoder:
             size = TableSize(buckets, nodes_a, nodes_b, self._layout)
             if not size.is_addressable:
                 raise _malformed(f"table {table} has an impossible size")
+            self._buckets_left -= buckets
+            if self._buckets_left < 0:
+                raise _malformed(
+                    f"table {table} of {size.slots} slots is more than the plan's workers can fill"
+                )
             line_count = size.words // self._layout.line_words
             bitmap = yield -(-line_count // 8)
             used = np.flatnonzero(np.unpackbits(np.frombuffer(bitmap, np.uint8), count=line_count))

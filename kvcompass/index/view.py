@@ -15,10 +15,13 @@ from kvcompass.kernels.arrays import U64, Int, Words
 from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
 from kvcompass.kernels.lookup import lookup_keys
 from kvcompass.kernels.patch_apply import apply_groups
-from kvcompass.kernels.patch_check import CHECKING, check_groups
+from kvcompass.kernels.patch_check import CHECKING, SOUND, TOO_LARGE, TOO_MUCH, check_groups
 from kvcompass.kernels.patch_records import GROUP_HEADER, GROW_SWAP, GROW_WORDS
 from kvcompass.kernels.probes import PROBE, PROBES
 from kvcompass.kernels.split import GROWTH
+
+WORK_MOST: Final = 1 << 16
+"""Records applied in one call, or what takes as long: a few ms. A unit sends a few hundred a message."""
 
 
 class IndexView:
@@ -69,7 +72,7 @@ class IndexView:
 
     def begin_snapshot(self, shard: int) -> None:
         """Make ready for a snapshot that arrives in parts; one that was under way is dropped."""
-        self._loading[shard] = SnapshotDecoder(self._arena, self.shape.table_layout, self._make_room)
+        self._loading[shard] = SnapshotDecoder(self._arena, self.shape, self._make_room)
 
     def add_snapshot(self, shard: int, data: bytes) -> None:
         """Take the next bytes of a snapshot. The shard is read as it is. Costs 1.5 us a kilobyte.
@@ -112,7 +115,8 @@ class IndexView:
         """Apply `count` consecutive patch groups, the first of them at `first_sequence`.
 
         Raises:
-            ProtocolError: The payload is malformed; nothing is applied.
+            ProtocolError: The payload is malformed, takes too long to apply or makes a table too large;
+                nothing is applied.
         """
         applied = self._sequences[shard]
         if not self.present[shard] or first_sequence > applied + 1:
@@ -120,7 +124,7 @@ class IndexView:
         words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").astype(np.uint32)
         first, tables = shard * self._width, self._tables[shard]
         old = min(count, applied + 1 - first_sequence)
-        if len(payload) % 4 or not check_groups(
+        found: Int = check_groups(
             words,
             count,
             old,
@@ -132,10 +136,14 @@ class IndexView:
             self._wide,
             self._growth,
             np.zeros((tables, CHECKING), np.int64),
-        ):
+            self.shape.buckets_most,
+            WORK_MOST,
+        )
+        if len(payload) % 4 or found != SOUND:
             raise ProtocolError(
-                f"malformed patches of shard {shard} from sequence {first_sequence}: resubscribe from"
-                f" {applied}; if it happens again, unit and edge differ in version",
+                f"{_REFUSED.get(int(found), 'malformed patches')} of shard {shard} from sequence"
+                f" {first_sequence}: resubscribe from {applied}; if it happens again, unit and edge differ in"
+                " version or plan",
                 field="patches",
             )
         at: Int = 0
@@ -209,6 +217,13 @@ class IndexView:
             self.directory = np.concatenate((old, blank), axis=1).reshape(-1, ROW)
             self._wide = _widened(self._wide, self.shape.shards, tables)
             self._growth = _widened(self._growth, self.shape.shards, tables)
+
+
+_REFUSED: Final = {
+    TOO_MUCH: f"patches that take as long as {WORK_MOST} changes, more than one message may,",
+    TOO_LARGE: "patches that double a table beyond what the plan's workers can fill",
+}
+"""What is wrong with patches that are well formed."""
 
 
 def _widened(rows: NDArray[Any], shards: int, tables: int) -> NDArray[Any]:

@@ -34,6 +34,22 @@ _SPLIT: Final = 4
 CHECKING: Final = 5
 """Columns of `check_groups`' state."""
 
+SOUND: Final = 0
+MALFORMED: Final = 1
+TOO_MUCH: Final = 2
+"""To apply it would take longer than one call may."""
+TOO_LARGE: Final = 3
+"""A table would become larger than any that is accepted."""
+
+_NODES_WORK: Final = 8
+"""Othello nodes that are set in the time of one record."""
+_CLEAR_WORK: Final = 32
+"""The same for buckets cleared of a worker."""
+_SPREAD_WORK: Final = 4
+"""The same for words of Othello bits copied to a doubled table."""
+_SPLIT_WORK: Final = 4
+"""The same for buckets split."""
+
 _0: Final = np.uint64(0)
 _24: Final = np.uint64(24)
 
@@ -51,12 +67,16 @@ def check_groups(
     wide: U64,
     growth: I64,
     state: I64,
-) -> bool:
-    """Whether `payload` is exactly `count` well-formed groups for the tables at first_row of `directory`.
+    buckets_most: Int,
+    work_most: Int,
+) -> Int:
+    """SOUND if `payload` is exactly `count` well-formed groups for the tables at first_row of `directory`.
 
     The first `skip` groups will not be applied: only their lengths are looked at.
     `wide` and `growth` are rows of the tables that double others and how far they are, as `directory`.
-    `state` (int64[tables, 5], overwritten) follows what the groups will have changed of all that.
+    `state` (int64[tables, 5], overwritten) follows what the groups will have changed of all that. No table
+    may come to more than `buckets_most` buckets, and all groups together to no more work than that of
+    `work_most` records.
     """
     for table in range(tables):
         row = directory[first_row + table]
@@ -66,14 +86,15 @@ def check_groups(
         state[table, _SPREAD] = growth[first_row + table, WORDS_SPREAD]
         state[table, _SPLIT] = growth[first_row + table, BUCKETS_SPLIT]
     at: Int = 0
+    work: Int = 0
     size = payload.size
     for group in range(count):
         if size - at < GROUP_HEADER:
-            return False
+            return MALFORMED
         length = np.int64(payload[at])
         records = np.int64(payload[at + 1])
         if length < GROUP_HEADER or length > size - at:
-            return False
+            return MALFORMED
         if group < skip:
             at += length
             continue
@@ -81,17 +102,38 @@ def check_groups(
         at += GROUP_HEADER
         for _ in range(records):
             if end - at < 2 or np.int64(payload[at]) >> 8 >= tables:
-                return False
+                return MALFORMED
             table_state = state[np.int64(payload[at]) >> 8]
-            if np.int64(payload[at]) & 255 == GROW and records != 1:
-                return False
+            if np.int64(payload[at]) & 255 == GROW:
+                if records != 1:
+                    return MALFORMED
+                if 2 * table_state[_BUCKETS] > buckets_most:
+                    return TOO_LARGE
             taken = _check_record(payload, at, end, words, table_state, value_slots)
             if taken == 0:
-                return False
+                return MALFORMED
+            work += _work(payload, at)
+            if work > work_most:
+                return TOO_MUCH
             at += taken
         if at != end:
-            return False
-    return at == size
+            return MALFORMED
+    return SOUND if at == size else MALFORMED
+
+
+@kernel
+def _work(payload: U32, at: Int) -> Int:
+    """What it takes to apply a well-formed record, in records of one value or bucket."""
+    kind = np.int64(payload[at]) & 255
+    if kind == NODES:
+        return 1 + np.int64(payload[at + 1]) // _NODES_WORK
+    if kind == CLEAR_WORKER:
+        return 1 + np.int64(payload[at + 3]) // _CLEAR_WORK
+    if kind == SPREAD:
+        return 1 + np.int64(payload[at + 2]) // _SPREAD_WORK
+    if kind == SPLIT:
+        return 1 + np.int64(payload[at + 2]) // _SPLIT_WORK
+    return 1
 
 
 @kernel

@@ -15,6 +15,7 @@ from kvcompass.keys.shards import shard_of
 from kvcompass.plan.model import Plan
 from kvcompass.roles.handshake import check_handshake
 from kvcompass.roles.messages import (
+    MESSAGE_KEYS_MOST,
     Acknowledgement,
     AgentHello,
     AgentToUnit,
@@ -264,7 +265,7 @@ class MaintenanceUnit:
     # --- inside: agents ---------------------------------------------------------------------------
 
     def _on_edits(self, source: WorkerSource, edits: Edits, now_us: int) -> list[UnitToAgent]:
-        refusal = self._foreign_key(edits.keys, "edits.keys")
+        refusal = self._unfit_keys(edits.keys, "edits.keys")
         if refusal is not None:
             return self._refused(refusal)
         if edits.sequence <= source.sequence:
@@ -288,7 +289,7 @@ class MaintenanceUnit:
         return [Acknowledgement(source.sequence)]
 
     def _on_full_report(self, source: WorkerSource, chunk: FullReport, now_us: int) -> list[UnitToAgent]:
-        refusal = self._foreign_key(chunk.keys, "full_report.keys")
+        refusal = self._unfit_keys(chunk.keys, "full_report.keys")
         if refusal is not None:
             return self._refused(refusal)
         if chunk.sequence <= source.sequence:
@@ -414,7 +415,12 @@ class MaintenanceUnit:
     def _goes_back(self, source: WorkerSource, hello: AgentHello) -> bool:
         return source.epoch == hello.handshake.epoch and hello.holdings.sequence < source.sequence
 
-    def _foreign_key(self, keys: NDArray[np.uint64], field: str) -> Refusal | None:
+    def _unfit_keys(self, keys: NDArray[np.uint64], field: str) -> Refusal | None:
+        if keys.size > MESSAGE_KEYS_MOST:
+            return Refusal(
+                field,
+                f"{keys.size} keys in one message; send at most {MESSAGE_KEYS_MOST}, and the rest in others",
+            )
         if bool((shard_of(keys, self._plan.shards) == self.shard).all()):
             return None
         return Refusal(field, f"a key belongs to another shard than {self.shard}")

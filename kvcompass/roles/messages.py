@@ -16,6 +16,9 @@ from kvcompass.fleet.load import RegionLoad, WorkerLoad
 PROTOCOL_VERSION: Final = 1
 """Spoken by this build; it also understands `PROTOCOL_VERSION - 1` when that is not 0."""
 
+MESSAGE_KEYS_MOST: Final = 262_144
+"""Keys of one message of an agent, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handshake:

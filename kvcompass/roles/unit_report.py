@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kvcompass.errors import LayoutMismatchError
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.messages import (
+    MESSAGE_KEYS_MOST,
     PROTOCOL_VERSION,
     Acknowledgement,
     AgentHello,
@@ -54,12 +55,15 @@ class UnitReport:
         *,
         pending_limit: int = 65_536,
     ) -> None:
-        """Start unconnected. `layout` is what the handshake claims; `pending_limit` counts keys."""
+        """Start unconnected.
+
+        `layout` is what the handshake claims. `pending_limit` counts keys; what waits fits one message too.
+        """
         self._agent = agent
         self._shard = shard
         self._layout = layout
         self._plan_version = plan_version
-        self._limit = pending_limit
+        self._limit = min(pending_limit, MESSAGE_KEYS_MOST)
         self._pending: dict[int, int] = {}
         """Tier by key, not yet sent."""
         self._chunks: deque[_Chunk] = deque()

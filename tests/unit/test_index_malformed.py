@@ -1,5 +1,7 @@
 """Bytes from a peer: anything malformed is refused with ProtocolError, and nothing has changed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,11 @@ from hypothesis import strategies as st
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index import IndexShape, IndexView, ShardTables
+from kvcompass.index import view as view_module
 from kvcompass.index.shape import size_of
 from kvcompass.kernels.image import BASE, BUCKETS
 from kvcompass.kernels.jit import JIT
-from kvcompass.kernels.patch_records import BUCKET, CLEAR_WORKER, GROW, NODES, VALUE
+from kvcompass.kernels.patch_records import BUCKET, CLEAR_WORKER, GROW, NODES, SPLIT, SPREAD, VALUE
 from tests.models.index_naive import split_groups
 
 SHAPE = IndexShape(shards=2, tables=2, value_bits=32, expected_entries=100)
@@ -107,6 +110,84 @@ def test_malformed_patches_change_nothing(payload: bytes) -> None:
         view.apply(1, 11, 1, payload)
     with pytest.raises(ProtocolError):
         view.apply(1, 11, groups + 1, good + payload)
+    assert state(view) == before
+
+
+def repeated(count: int, *words: int) -> bytes:
+    return group(*words) * count
+
+
+def costly(view: IndexView) -> dict[str, tuple[int, bytes]]:
+    """Well-formed patches that take as long as WORK_MOST records, and one record more."""
+    buckets, most = int(view.directory[2][BUCKETS]), view_module.WORK_MOST
+    nodes = most // 8
+    clears = most // (1 + buckets // 32)
+    return {
+        "values": (most, repeated(most, VALUE | 1 << 8, 0, 1)),
+        "nodes": (8, repeated(8, NODES, nodes - 8, *[0] * (nodes - 8))),
+        "clearing": (clears, repeated(clears, CLEAR_WORKER, 3, 0, buckets)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["values", "nodes", "clearing"])
+def test_one_message_cannot_cause_more_work_than_a_call_may_take(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "WORK_MOST", 1 << (16 if JIT else 8))
+    _, view, _, _ = filled()
+    count, payload = costly(view)[kind]
+    assert view.apply(1, 11, count, payload).applied == count
+    before = state(view)
+    more = repeated(view_module.WORK_MOST, VALUE, 0, 1)
+    with pytest.raises(ProtocolError, match=r"more than one message may.*of shard 1") as raised:
+        view.apply(1, 11 + count, count + view_module.WORK_MOST, payload + more)
+    assert raised.value.field == "patches"
+    assert state(view) == before
+    replayed = view.apply(1, 11, count + 1, payload + group(VALUE, 0, 2))
+    assert (replayed.applied, replayed.refused_old) == (1, count), "what is passed over is no work"
+
+
+def test_growing_is_work_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, view, _, _ = filled()
+    buckets, nodes = int(view.directory[2][BUCKETS]), int(view.directory[2][3] + view.directory[2][4])
+    spread = -(-nodes // 32)
+    grown = group(GROW, 0) + group(SPREAD, 0, spread) + group(SPLIT, 0, buckets, *[0] * -(-buckets // 8))
+    work = 1 + 1 + spread // 4 + 1 + buckets // 4
+    monkeypatch.setattr(view_module, "WORK_MOST", work - 1)
+    with pytest.raises(ProtocolError, match="more than one message may"):
+        view.apply(1, 11, 3, grown)
+    monkeypatch.setattr(view_module, "WORK_MOST", work)
+    assert view.apply(1, 11, 3, grown).applied == 3
+
+
+def test_no_table_grows_past_what_its_workers_can_fill() -> None:
+    """Nor is one taken from a snapshot, so that no peer makes an edge take memory without bound."""
+    small = dataclasses.replace(SHAPE, entries_most=1)
+    writer, _, _, _ = filled()
+    view = IndexView(small)
+    view.load_snapshot(1, writer.snapshot(), 10, writer.digest())
+    held = int(view.directory[2][BUCKETS])
+    assert held <= small.buckets_most < 8 * held
+    for doubled in range(9):
+        buckets, nodes = (int(view.directory[2][BUCKETS + i]) for i in range(2))
+        nodes += int(view.directory[2][BUCKETS + 2])
+        spread = -(-nodes // 32)
+        grown = group(GROW, 0) + group(SPREAD, 0, spread)
+        grown += group(SPLIT, 0, buckets, *[0] * -(-buckets // 8)) + group(GROW, 1)
+        before = state(view)
+        if 2 * buckets > small.buckets_most:
+            with pytest.raises(ProtocolError, match="double a table beyond what the plan's workers can fill"):
+                view.apply(1, 11 + 4 * doubled, 4, grown)
+            assert state(view) == before
+            break
+        view.apply(1, 11 + 4 * doubled, 4, grown)
+    assert doubled > 0
+    other, _, _, _ = filled(dataclasses.replace(SHAPE, expected_entries=1_000))
+    before = state(view)
+    with pytest.raises(
+        ProtocolError, match=r"table \d of 1188 slots is more than the plan's workers can fill"
+    ):
+        view.load_snapshot(1, other.snapshot(), 99, other.digest())
     assert state(view) == before
 
 

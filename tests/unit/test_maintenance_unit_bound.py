@@ -2,11 +2,21 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
-from kvcompass.roles.messages import AgentHello, Handshake, Refusal, Renewal
+from kvcompass.roles.messages import (
+    MESSAGE_KEYS_MOST,
+    Acknowledgement,
+    AgentHello,
+    Edits,
+    FullReport,
+    Handshake,
+    Refusal,
+    Renewal,
+)
 from tests.models.replication_agent import edits_of
 from tests.models.replication_fleet import replication_plan
 from tests.models.replication_table import DictTables
@@ -44,6 +54,21 @@ def test_an_agent_that_says_it_holds_more_is_refused(holdings: int) -> None:
     session, _ = opened
     answers = maintenance.on_agent_message(session, Renewal(0, 0, MOST + 1), 1)
     assert [answer.field for answer in answers if isinstance(answer, Refusal)] == ["index.worker_entries_max"]
+
+
+@pytest.mark.parametrize("kind", [Edits, FullReport])
+def test_a_message_with_too_many_keys_is_refused(kind: type[Edits] | type[FullReport]) -> None:
+    maintenance = unit()
+    session, _ = maintenance.agent_connected(hello(0), 0)
+    assert not isinstance(session, Refusal)
+    keys = np.arange(MESSAGE_KEYS_MOST + 1, dtype=np.uint64)
+    tiers = np.zeros(keys.size, np.uint8)
+    assert maintenance.on_agent_message(session, Edits(1, keys[1:], tiers[1:]), 1) == [Acknowledgement(1)]
+    message = Edits(2, keys, tiers) if kind is Edits else FullReport(2, keys, tiers, first=True, last=True)
+    (answer,) = maintenance.on_agent_message(session, message, 1)
+    assert isinstance(answer, Refusal)
+    assert answer.field == ("edits.keys" if kind is Edits else "full_report.keys")
+    assert maintenance.counters.refusals == 1
 
 
 def test_edits_past_the_bound_are_refused() -> None:
