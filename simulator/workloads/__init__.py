@@ -1,7 +1,8 @@
 """Workloads: what is asked, where it starts and when it arrives."""
 
-from simulator.workloads.build import WORKLOADS, build_source, build_workload, capacity_of
+from simulator.workloads.build import build_source, build_workload, capacity_of
 from simulator.workloads.capacity import Capacity
+from simulator.workloads.named import WORKLOADS
 from simulator.workloads.options import Arrivals, WorkloadOptions
 
 __all__ = [

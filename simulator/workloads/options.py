@@ -24,3 +24,5 @@ class WorkloadOptions:
     data: Path | None = None
     """The folder that KVCOMPASS_DATA names: workloads are made from its files where it has them. None:
     synthetic."""
+    tokenizer: Path | None = None
+    """A `tokenizer.json` for the texts of exports and plain files. None: pieces of about a token's size."""

@@ -1,0 +1,1 @@
+"""Recorded workloads, one published form a file, and what all forms share."""
