@@ -3,8 +3,8 @@
 python -m bench.engine_model --json out/bench/engine_model.json
 
 A stream like Mixed runs through several engines and agents on one virtual clock, as in a simulation: whoever
-has something due is woken, every engine is asked for its load ten times a second. Figures are of the machine
-as it is; the yardstick, a fixed piece of interpreted work, tells how fast that was.
+has something due is woken, every engine is asked for its load ten times a second. Time is the thread's own,
+so a busy machine shows little; the yardstick, a fixed piece of interpreted work, tells how fast it was.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.tables import plain
-from kvcompass.engine_model import Engine, EngineConfig, EngineRequest
+from kvcompass.engine_model import BlockNames, Engine, EngineConfig, EngineRequest, Scheduling
 from kvcompass.plan.model import (
     IndexRule,
     LengthRule,
@@ -52,11 +52,22 @@ class Costs:
 
     def timed(self, name: str, call: Callable[..., T], *arguments: object) -> T:
         """Do something and book its time."""
-        start = perf_counter()
+        start = thread_time()
         result = call(*arguments)
-        self.seconds[name] += perf_counter() - start
+        self.seconds[name] += thread_time() - start
         self.counts[name] += 1
         return result
+
+    def per(self, count: int) -> dict[str, float]:
+        """Microseconds a unit of `count` by name, without what booking itself costs."""
+        booking = Costs()
+        for _ in range(5_000):
+            booking.timed("nothing", int)
+        each = booking.seconds["nothing"] / 5_000
+        return {
+            f"{name}_us": 1e6 * (seconds - each * self.counts[name]) / count
+            for name, seconds in sorted(self.seconds.items())
+        }
 
 
 class Prompts:
@@ -218,7 +229,7 @@ def run(
         station.settle()
         if station.wakes_us is not None:
             heapq.heappush(heap, (station.wakes_us, 0, target))
-    parts = {f"{name}_us": 1e6 * seconds / requests for name, seconds in sorted(costs.seconds.items())}
+    parts = costs.per(requests)
     totals = {
         f"{who}_us": sum(us for name, us in parts.items() if name.startswith(who))
         for who in ("engine", "agent")
@@ -250,11 +261,11 @@ def yardstick_us() -> float:
     """A fixed piece of interpreted work, the best of many rounds."""
 
     def round_us() -> float:
-        start = perf_counter()
+        start = thread_time()
         table: dict[int, int] = {}
         for i in range(1_000):
             table[i * 7919 % 1_009] = i
-        return 1e6 * (perf_counter() - start)
+        return 1e6 * (thread_time() - start)
 
     return min(round_us() for _ in range(300))
 
@@ -268,9 +279,19 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=3_000)
     parser.add_argument("--requests", type=int, default=5_000)
     parser.add_argument("--per-second", type=float, default=10.0, help="requests an engine")
+    parser.add_argument("--scheduling", choices=[each.value for each in Scheduling], default="turns")
+    parser.add_argument("--names", choices=[each.value for each in BlockNames], default="numbered")
+    parser.add_argument("--tokens", action="store_true", help="tell of every token, as the double does")
+    parser.add_argument("--host-cache-tokens", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    config = EngineConfig(page_size=BLOCK)
+    config = EngineConfig(
+        page_size=BLOCK,
+        host_cache_tokens=options.host_cache_tokens,
+        scheduling=Scheduling(options.scheduling),
+        block_names=BlockNames(options.names),
+        token_progress=options.tokens,
+    )
     results = run(config, options.engines, options.warm_up, options.requests, options.per_second)
     results["yardstick_us"] = yardstick_us()
     print(plain(("", ""), [(name, f"{value:.3f}") for name, value in results.items()]))

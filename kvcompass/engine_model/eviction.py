@@ -1,16 +1,20 @@
-"""Which block goes first: the policies, and the queue of those that may go, used by both tiers alike.
+"""Which run goes first: the policies, and the queue of those that may go, used by both tiers alike.
 
-A policy only orders. What may go at all, leaves that nobody holds, is the tier's own rule.
+A policy only orders. What may go at all, the ends of paths that nobody holds, is the tier's own rule. Blocks
+leave one by one, the last of a run first; as all blocks of a run rank alike under every policy, and no run of
+another path ranks equal, the rest of a run follows before anything else does.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from kvcompass.engine_model.block import CacheBlock
+from kvcompass.engine_model.run import Run
 
 Key = tuple[int, ...]
+Eviction = Sequence[tuple[Run, int]]
+"""What went at one instant for one request: runs and how many blocks of each."""
 
 
 class EvictionPolicy(Enum):
@@ -26,23 +30,42 @@ class EvictionPolicy(Enum):
     WA = "wa"
 
 
-ORDERS: dict[EvictionPolicy, Callable[[CacheBlock], Key]] = {
-    EvictionPolicy.LRU: lambda block: (block.last_use, block.serial),
-    EvictionPolicy.LFU: lambda block: (block.hits, block.last_use, block.serial),
-    EvictionPolicy.FIFO: lambda block: (block.serial,),
+def _least_recent(run: Run) -> Key:
+    return run.last_use, run.serial
+
+
+def _least_frequent(run: Run) -> Key:
+    return run.hits, run.last_use, run.serial
+
+
+def _oldest(run: Run) -> Key:
+    return (run.serial,)
+
+
+ORDERS: dict[EvictionPolicy, Callable[[Run], Key]] = {
+    EvictionPolicy.LRU: _least_recent,
+    EvictionPolicy.LFU: _least_frequent,
+    EvictionPolicy.FIFO: _oldest,
 }
-"""Lowest first. WA has no fixed order: what a block is worth changes with time."""
+"""Lowest first, no two alike. WA has no fixed order: what a block is worth changes with time."""
+
+
+_Entry = tuple[Key, int, Run]
+"""A run, its place in the order, and a number that tells it from older entries of that place."""
 
 
 class Victims(Protocol):
-    """The blocks of one tier that may go."""
+    """The runs of one tier that may go."""
 
-    def offer(self, block: CacheBlock, resident: int) -> None:
-        """Note that a block may go now, if so. At most 2 * `resident` + 64 are noted, `resident` being the
+    def offer(self, run: Run, resident: int) -> None:
+        """Note that a run may go now, if so. At most 2 * `resident` + 64 are noted, `resident` being the
         tier's blocks."""
 
-    def pop(self, now_us: int, /) -> CacheBlock | None:
+    def pop(self, now_us: int, /) -> Run | None:
         """Take the next victim out; None when nothing may go."""
+
+    def learn(self, eviction: Eviction, now_us: int, /) -> None:
+        """Take note of what went."""
 
     def clear(self) -> None:
         """Forget them all."""
@@ -51,38 +74,43 @@ class Victims(Protocol):
 class VictimQueue:
     """Victims in a fixed order.
 
-    Entries are not withdrawn: one whose block has been used, taken or left since is skipped when it comes up.
+    Entries are not withdrawn: one whose run has been used, taken or left since is skipped when it comes up.
     """
 
-    def __init__(self, order: Callable[[CacheBlock], Key], may_go: Callable[[CacheBlock], bool]) -> None:
+    def __init__(self, order: Callable[[Run], Key], may_go: Callable[[Run], bool]) -> None:
         self._order = order
         self._may_go = may_go
-        self._heap: list[tuple[Key, CacheBlock]] = []
+        self._heap: list[_Entry] = []
+        self._offers = 0
 
     def __len__(self) -> int:
         """Entries, stale ones included."""
         return len(self._heap)
 
-    def offer(self, block: CacheBlock, resident: int) -> None:
+    def offer(self, run: Run, resident: int) -> None:
         """See Victims. O(log n)."""
-        if self._may_go(block):
-            heapq.heappush(self._heap, (self._order(block), block))
+        if self._may_go(run):
+            self._offers += 1
+            heapq.heappush(self._heap, (self._order(run), self._offers, run))
             if len(self._heap) > 2 * resident + 64:
                 self.compact()
 
-    def pop(self, _now_us: int, /) -> CacheBlock | None:
+    def pop(self, _now_us: int, /) -> Run | None:
         """See Victims. O(log n)."""
         while self._heap:
             entry = heapq.heappop(self._heap)
             if self._holds(entry):
-                return entry[1]
+                return entry[2]
         return None
 
-    def head(self) -> tuple[Key, CacheBlock] | None:
+    def learn(self, _eviction: Eviction, _now_us: int, /) -> None:
+        """See Victims. A fixed order learns nothing."""
+
+    def head(self) -> tuple[Key, Run] | None:
         """The next victim and its place in the order; it stays."""
         while self._heap and not self._holds(self._heap[0]):
             heapq.heappop(self._heap)
-        return self._heap[0] if self._heap else None
+        return (self._heap[0][0], self._heap[0][2]) if self._heap else None
 
     def clear(self) -> None:
         """See Victims."""
@@ -90,9 +118,9 @@ class VictimQueue:
 
     def compact(self) -> None:
         """Drop stale entries and repeated ones. O(n)."""
-        self._heap = list({entry[1].serial: entry for entry in self._heap if self._holds(entry)}.values())
+        self._heap = list({entry[2].serial: entry for entry in self._heap if self._holds(entry)}.values())
         heapq.heapify(self._heap)
 
-    def _holds(self, entry: tuple[Key, CacheBlock]) -> bool:
-        key, block = entry
-        return self._may_go(block) and self._order(block) == key
+    def _holds(self, entry: _Entry) -> bool:
+        key, _, run = entry
+        return self._may_go(run) and self._order(run) == key

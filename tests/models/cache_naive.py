@@ -80,8 +80,9 @@ class NaiveCache:
         self.holdings.append(holding)
         for prefix in path:
             self.use(prefix, at_us, workload)
+        life = self.life("GPU")
         while self.free < room + len(cold):
-            victim = self.worst("GPU", self.leaves(self.vram) - self.locked(), at_us)
+            victim = self.worst("GPU", self.leaves(self.vram) - self.locked(), at_us, life)
             self.vram.remove(victim)
             self.free += 1
         self.vram.update(cold)
@@ -106,8 +107,9 @@ class NaiveCache:
             self.vram.add(prefix)
             holding.prefixes.append(prefix)
         missing = [prefix for prefix in holding.prefixes if prefix not in self.dram]
+        life = self.life("CPU_PINNED")
         while self.dram_free < len(missing) and (leaves := self.leaves(self.dram) - self.vram):
-            self.dram.remove(self.worst("CPU_PINNED", leaves, at_us))
+            self.dram.remove(self.worst("CPU_PINNED", leaves, at_us, life))
             self.dram_free += 1
         copied = missing[: self.dram_free]
         self.dram.update(copied)
@@ -133,7 +135,11 @@ class NaiveCache:
         block.hits += 1
         block.last_use, block.used_us, block.workload = self.clock, at_us, workload
 
-    def worst(self, medium: str, candidates: set[Prefix], now_us: int) -> Prefix:
+    def life(self, medium: str) -> float:
+        """Mean idle time of what was evicted before; a minute is the prior."""
+        return (sum(self.lives[medium]) + 60e6) / (len(self.lives[medium]) + 1)
+
+    def worst(self, medium: str, candidates: set[Prefix], now_us: int, life: float) -> Prefix:
         def rank(prefix: Prefix) -> tuple[float, ...]:
             block = self.blocks[prefix]
             match self.policy:
@@ -144,18 +150,17 @@ class NaiveCache:
                 case "fifo":
                     return (block.created,)
                 case _:
-                    return (self.worth(medium, block, now_us), block.used_us, -len(prefix), block.created)
+                    return (self.worth(block, now_us, life), block.last_use, block.created)
 
         victim = min(candidates, key=rank)
         self.lives[medium].append(now_us - self.blocks[victim].used_us)
         self.removed[medium].append(victim)
         return victim
 
-    def worth(self, medium: str, block: NaiveBlock, now_us: int) -> float:
-        """Log of the chance that a block is used within the life it has left; a minute is the prior."""
+    def worth(self, block: NaiveBlock, now_us: int, life: float) -> float:
+        """Log of the chance that a block is used within a life in the cache; a minute is the prior."""
         gaps = [gap for workload, gap in self.gaps if workload == block.workload]
         share = (len(gaps) + 1) / (self.uses.count(block.workload) + 2)
         gap = (sum(gaps) + 60e6) / (len(gaps) + 1)
-        life = (sum(self.lives[medium]) + 60e6) / (len(self.lives[medium]) + 1)
         idle = now_us - block.used_us
         return math.log(share) - idle / gap + math.log(-math.expm1(-life / gap))

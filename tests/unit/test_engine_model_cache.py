@@ -1,18 +1,19 @@
 """The block cache against its naive twin, and its laws after every step."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored
 from kvcompass.engine_model import EvictionPolicy, TierEvents
-from kvcompass.engine_model.block import CacheBlock
-from kvcompass.engine_model.block_cache import DRAM, VRAM, BlockCache, Holding
+from kvcompass.engine_model.block_cache import BlockCache
+from kvcompass.engine_model.block_names import BlockNames
+from kvcompass.engine_model.cache_events import DRAM, VRAM
 from kvcompass.engine_model.eviction import VictimQueue
+from kvcompass.engine_model.holding import Holding
+from kvcompass.engine_model.run import Run
 from kvcompass.engine_model.token_chain import TokenChain
 from kvcompass.engine_model.workload_aware import MAX_WORKLOADS, ReuseRecord, WorkloadVictims
 from tests.models.cache_naive import NaiveCache, NaiveHolding
@@ -30,13 +31,19 @@ def chain_of(tokens: list[int]) -> TokenChain:
 class CacheBesideItsTwin(RuleBasedStateMachine):
     """Equal to the twin after every step, and so is what a listener replays from the events."""
 
-    @initialize(dram=st.sampled_from((0, 3, 8, 30)), policy=st.sampled_from(EvictionPolicy))
-    def start(self, dram: int, policy: EvictionPolicy) -> None:
-        self.cache = BlockCache(PAGE, CAPACITY, dram, policy)
+    @initialize(
+        dram=st.sampled_from((0, 3, 8, 30)),
+        policy=st.sampled_from(EvictionPolicy),
+        names=st.sampled_from(BlockNames),
+    )
+    def start(self, dram: int, policy: EvictionPolicy, names: BlockNames) -> None:
+        self.cache = BlockCache(PAGE, CAPACITY, dram, policy, names=names)
+        self.hashed = names is BlockNames.HASHED
         self.twin = NaiveCache(PAGE, CAPACITY, dram, policy.value)
         self.now_us = 0
         self.running: list[tuple[list[int], TokenChain, Holding, NaiveHolding]] = []
         self.names: dict[int, tuple[int, ...]] = {}
+        """Prefix by block name, of all that were ever stored."""
         self.held: dict[str, set[int]] = {VRAM: set(), DRAM: set()}
         assert self.cache.take_events() == [AllBlocksCleared()]
 
@@ -45,8 +52,6 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
         chain = chain_of(tokens)
         total = -(-(len(tokens) + answer) // PAGE)
         limit = (len(tokens) - 1) // PAGE
-        for i, name in enumerate(chain.hashes):
-            self.names[name] = tuple(tokens[: (i + 1) * PAGE])
         assert self.cache.match(chain, limit) == self.twin.match(tokens, limit)
         mine = self.cache.open(chain, limit, total, self.now_us, workload)
         theirs = self.twin.open(tokens, limit, total, self.now_us, workload)
@@ -54,8 +59,9 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
         if mine is not None and theirs is not None:
             self.running.append((tokens, chain, mine, theirs))
             assert mine.loaded == theirs.loaded
+            assert mine.blocks == len(theirs.prefixes)
             # The last token is always left to compute.
-            assert len(mine.path) * PAGE < len(tokens)
+            assert mine.blocks * PAGE < len(tokens)
 
     @rule(seconds=st.sampled_from((1, 5, 100, 3_000)))
     def wait(self, seconds: int) -> None:
@@ -95,6 +101,21 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
         self.cache.clear()
         self.twin.clear()
 
+    def heard(self, event: BlockStored, held: set[int]) -> None:
+        """A chain of blocks, each named for all tokens up to its end."""
+        assert event.parent is None or event.parent in held
+        assert isinstance(event.parent, int | None)
+        prefix = () if event.parent is None else self.names[event.parent]
+        pages = event.tokens.reshape(-1, PAGE).tolist()
+        for name, page in zip(event.hashes, pages, strict=True):
+            assert isinstance(name, int)
+            assert name not in held
+            prefix += tuple(page)
+            assert self.names.setdefault(name, prefix) == prefix
+            if self.hashed:
+                assert chain_of(list(prefix)).hashes[-1] == name
+            held.add(name)
+
     @invariant()
     def the_twins_agree_and_nothing_is_lost(self) -> None:
         removed: dict[str, list[tuple[int, ...]]] = {VRAM: [], DRAM: []}
@@ -102,14 +123,13 @@ class CacheBesideItsTwin(RuleBasedStateMachine):
             match event:
                 case AllBlocksCleared():
                     self.held = {VRAM: set(), DRAM: set()}
-                case BlockStored(hashes=(int(name),), parent=parent, medium=str(medium)):
-                    assert parent is None or parent in self.held[medium]
-                    assert name not in self.held[medium]
-                    assert self.names[name][-PAGE:] == tuple(event.tokens.tolist())
-                    self.held[medium].add(name)
-                case BlockRemoved(hashes=(int(name),), medium=str(medium)):
-                    removed[medium].append(self.names[name])
-                    self.held[medium].remove(name)
+                case BlockStored(medium=str(medium)):
+                    self.heard(event, self.held[medium])
+                case BlockRemoved(hashes=names, medium=str(medium)):
+                    for name in names:
+                        assert isinstance(name, int)
+                        removed[medium].append(self.names[name])
+                        self.held[medium].remove(name)
         for medium, tier in ((VRAM, self.twin.vram), (DRAM, self.twin.dram)):
             evicted = self.twin.removed[medium]
             # A step of this machine evicts at most once a tier.
@@ -151,8 +171,8 @@ def test_eviction_names_parents_before_children() -> None:
     cache.close(holding)
     cache.take_events()
     assert cache.open(chain_of([7, 8, 9, 10, 11, 12, 13, 14]), 3, 4, 0) is not None
-    removed = [event.hashes[0] for event in cache.take_events() if isinstance(event, BlockRemoved)]
-    assert [chain.hashes.index(name) for name in removed if isinstance(name, int)] == [0, 1, 2]
+    (removed,) = [event.hashes for event in cache.take_events() if isinstance(event, BlockRemoved)]
+    assert list(removed) == chain.hashes
 
 
 def test_repeated_use_does_not_grow_the_book_of_leaves() -> None:
@@ -178,9 +198,8 @@ def test_least_recently_used_leaves_go_first() -> None:
         cache.close(holding)
     cache.take_events()
     assert cache.open(chain_of([4, 4, 5, 5]), 1, 2, 0) is not None
-    removed = [event.hashes[0] for event in cache.take_events() if isinstance(event, BlockRemoved)]
-    assert set(removed) == {chains[1].hashes[0], chains[2].hashes[0]}
-    assert all(a != b for a, b in pairwise(removed))
+    (removed,) = [event.hashes for event in cache.take_events() if isinstance(event, BlockRemoved)]
+    assert removed == (chains[2].hashes[0], chains[1].hashes[0])
 
 
 def serve(cache: BlockCache, tokens: list[int], workload: str = "") -> Holding:
@@ -198,15 +217,16 @@ def told(cache: BlockCache) -> list[tuple[str, int, str | None]]:
     said: list[tuple[str, int, str | None]] = []
     for event in cache.take_events():
         match event:
-            case BlockStored(hashes=(int(name),)):
-                PAGES[name] = int(event.tokens[0])
-                said.append(("+", PAGES[name], event.medium))
-            case BlockRemoved(hashes=(int(name),)):
-                said.append(("-", PAGES[name], event.medium))
+            case BlockStored():
+                for name, token in zip(event.hashes, event.tokens[::PAGE].tolist(), strict=True):
+                    PAGES[name] = token
+                    said.append(("+", token, event.medium))
+            case BlockRemoved():
+                said += [("-", PAGES[name], event.medium) for name in event.hashes]
     return said
 
 
-PAGES: dict[int, int] = {}
+PAGES: dict[BlockHash, int] = {}
 A, B = [1, 1, 2, 2], [3, 3, 4, 4]
 
 
@@ -308,41 +328,40 @@ def test_blocks_keep_their_category_when_the_policy_becomes_workload_aware() -> 
 def test_repeated_use_does_not_grow_the_books_of_categories() -> None:
     victims = WorkloadVictims(lambda block: True, ReuseRecord())
     for use in range(500):
-        victims.offer(CacheBlock(1, None, 0, 1, 0, use, f"chat-{use % 3}"), 8)
+        victims.offer(run_of(1, f"chat-{use % 3}", use), 8)
     assert sum(len(queue) for queue in victims._queues.values()) <= 2 * 8 + 64
+
+
+def run_of(serial: int, workload: str, used_us: int) -> Run:
+    """A run of one block."""
+    return Run(None, 0, b"", (serial,), [], serial, used_us, used_us, workload)
 
 
 def test_a_long_life_in_the_cache_favours_what_is_used_seldom_but_surely() -> None:
     """Of two blocks used just now, one will be used within seconds or not at all, the other some day."""
 
-    def block(serial: int, workload: str, used_s: int) -> CacheBlock:
-        return CacheBlock(serial, None, 0, serial, 0, used_s * 1_000_000, workload, in_vram=True)
-
     record = ReuseRecord()
     for workload, uses, reuses, gap_s in (("soon", 1_000, 300, 1), ("surely", 1_000, 900, 1_000)):
-        for _ in range(uses):
-            record.note_use(workload)
+        record.note_use(workload, uses)
         for _ in range(reuses):
-            record.note_reuse(block(0, workload, 0), gap_s * 1_000_000)
+            record.note_reuse(run_of(0, workload, 0), gap_s * 1_000_000)
     queue = WorkloadVictims(lambda block: True, record)
     now_s = 10**6
 
     def victim() -> str:
         for serial, workload in ((1, "soon"), (2, "surely")):
-            queue.offer(block(serial, workload, now_s), 10)
+            queue.offer(run_of(serial, workload, now_s * 1_000_000), 10)
         first, _ = queue.pop(now_s * 1_000_000), queue.pop(now_s * 1_000_000)
         assert first is not None
         return first.workload
 
     assert victim() == "surely"
-    for serial in range(3, 9):
-        queue.offer(block(serial, "soon", 0), 10)
-        queue.pop(now_s * 1_000_000)
+    queue.learn([(run_of(3, "soon", 0), 6)], now_s * 1_000_000)
     assert victim() == "soon"
 
 
 def test_categories_are_bounded() -> None:
     record = ReuseRecord()
     for number in range(2 * MAX_WORKLOADS):
-        record.note_use(record.category(str(number)))
+        record.note_use(record.category(str(number)), 1)
     assert len(record._uses) == MAX_WORKLOADS + 1

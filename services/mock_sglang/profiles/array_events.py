@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvcompass import engine_events as core
+from services.mock_sglang.profiles.single_blocks import single_blocks
 
 
 class BlockStored(msgspec.Struct, frozen=True, array_like=True, tag=True, omit_defaults=True, gc=False):
@@ -45,7 +46,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 def encode_batch(events: Sequence[core.EngineEvent], timestamp_s: float, dp_rank: int) -> bytes:
     """One payload, which says nothing of salts and adapters. About 1 us an event."""
-    return _ENCODER.encode(EventBatch(timestamp_s, [_wire(event) for event in events], dp_rank))
+    return _ENCODER.encode(
+        EventBatch(timestamp_s, [_wire(event) for event in single_blocks(events)], dp_rank)
+    )
 
 
 def _wire(event: core.EngineEvent) -> WireEvent:

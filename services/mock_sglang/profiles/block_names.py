@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kvcompass.engine_events import AllBlocksCleared, BlockHash, BlockRemoved, BlockStored, EngineEvent
+from services.mock_sglang.profiles.single_blocks import single_blocks
 
 _NAME_BYTES = 8
 
@@ -34,8 +35,8 @@ class SharedNames:
         self._salted: dict[BlockHash, _Salted] = {}
 
     def told(self, events: Sequence[EngineEvent]) -> list[EngineEvent]:
-        """See EventReport. The model names one block an event."""
-        return [self._renamed(event) for event in events]
+        """See EventReport. One block an event, as those versions send them."""
+        return [self._renamed(event) for event in single_blocks(events)]
 
     def _renamed(self, event: EngineEvent) -> EngineEvent:
         match event:

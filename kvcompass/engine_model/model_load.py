@@ -1,0 +1,33 @@
+"""What an engine tells of its load."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """The load at one instant. Busy times are model time since the start, running work included."""
+
+    running: int
+    waiting: int
+    waiting_tokens: int
+    used_tokens: int
+    capacity_tokens: int
+    decoding: int
+    step_us: int
+    """Time of a decode step of the batch as it is now; 0 when nothing decodes."""
+    prefill_busy_us: int
+    decode_busy_us: int
+    """An iteration that does both counts as both."""
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    cached_host_tokens: int
+    """Of the cached tokens, those that were loaded back from DRAM."""
+    host_used_tokens: int
+    host_capacity_tokens: int
+    waiting_uncached_tokens: int
+    """What of the waiting prompts is likely not cached, by the hit rate so far (SGLang's estimate too)."""
+    prefilled_tokens: int
+    """Prompt tokens computed by prefills that have ended, and"""
+    prefilled_us: int
+    """the time these took: two readings give the measured prefill rate."""
