@@ -3,7 +3,7 @@
 from simulator.workloads.build import build_source, build_workload, capacity_of
 from simulator.workloads.capacity import Capacity
 from simulator.workloads.named import WORKLOADS
-from simulator.workloads.options import Arrivals, WorkloadOptions
+from simulator.workloads.options import Arrivals, WorkloadOptions, data_folder
 
 __all__ = [
     "WORKLOADS",
@@ -13,4 +13,5 @@ __all__ = [
     "build_source",
     "build_workload",
     "capacity_of",
+    "data_folder",
 ]

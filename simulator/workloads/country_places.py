@@ -17,7 +17,7 @@ _CITIES: Final = (
     ("CA", "Canada", 44, -79),
     ("CH", "Switzerland", 47, 9),
     ("CL", "Chile", -33, -71),
-    ("CN", "China", 31, 121),
+    ("CN", "China", 33, 114),
     ("CO", "Colombia", 5, -74),
     ("CZ", "Czechia", 50, 14),
     ("DE", "Germany", 52, 13),
@@ -83,7 +83,8 @@ _CITIES: Final = (
     ("VN", "Vietnam", 11, 107),
     ("ZA", "South Africa", -26, 28),
 )
-"""ISO code, English name as WildChat writes it, degrees north and east."""
+"""ISO code, English name as WildChat writes it, degrees north and east. For China its centre of population,
+for its largest city lies nearer to Korea than most of its people do."""
 
 COUNTRIES: Final[dict[str, Place]] = {
     name: Place(north, east) for code, english, north, east in _CITIES for name in (code, english)

@@ -1,8 +1,11 @@
 """What may be chosen about a workload and its arrivals."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from simulator.errors import SimulationError
 
 Arrivals = Literal["poisson", "bursty", "recorded", "closed"]
 """How requests follow one another. `recorded` is for traces, at their own instants scaled to a rate."""
@@ -26,3 +29,20 @@ class WorkloadOptions:
     synthetic."""
     tokenizer: Path | None = None
     """A `tokenizer.json` for the texts of exports and plain files. None: pieces of about a token's size."""
+
+
+def data_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return the folder that `KVCOMPASS_DATA` names, for `WorkloadOptions.data`; None where it is not set.
+
+    Raises:
+        SimulationError: It names no folder.
+    """
+    named = environ.get("KVCOMPASS_DATA")
+    if not named:
+        return None
+    folder = Path(named)
+    if not folder.is_dir():
+        raise SimulationError(
+            f"{folder} is not a folder; KVCOMPASS_DATA must name one", field="KVCOMPASS_DATA"
+        )
+    return folder

@@ -1,0 +1,92 @@
+"""lambda_0 against an engine that is given more than it can do, and against what follows from its formula."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kvcompass.engine_model import Engine, EngineConfig, EngineRequest
+from simulator.fleet import Fleet
+from simulator.fleets import FleetOptions, load_fleet
+from simulator.workloads import WorkloadOptions, build_workload, capacity_of
+from simulator.workloads.capacity import Sample, no_reuse_capacity, sample_lengths
+
+ONE = load_fleet("scale-1x1")
+
+
+def saturated_rate(config: EngineConfig, sample: Sample) -> float:
+    """Requests a second of an engine that has all of them from the beginning and can reuse none."""
+    engine = Engine(config)
+    for i, (prompt, answer) in enumerate(zip(sample.prompts, sample.answers, strict=True)):
+        tokens = np.full(prompt, 1_000_000 + i, np.int32)
+        engine.submit(EngineRequest(str(i), tokens, np.zeros(answer, np.int32)), 0)
+    now_us = 0
+    while (due_us := engine.next_deadline_us()) is not None:
+        now_us = due_us
+        engine.advance(now_us)
+        engine.take_progress()
+        engine.take_batches()
+    return len(sample.prompts) / (now_us / 1e6)
+
+
+def test_an_engine_that_prefills_all_the_time_does_lambda_0() -> None:
+    sample = Sample([3_000, 500, 900, 6_000] * 20, [12] * 80)
+    capacity = no_reuse_capacity(ONE, sample)
+    assert capacity.bound == "prefill"
+    assert saturated_rate(ONE.engines[0], sample) == pytest.approx(capacity.rate_per_s, rel=0.05)
+
+
+def test_an_engine_that_decodes_all_the_time_does_lambda_0() -> None:
+    config = replace(ONE.engines[0], max_running=8, host_cache_tokens=0)
+    fleet = replace(ONE, engines=(config,))
+    sample = Sample([64] * 240, [200] * 240)
+    capacity = no_reuse_capacity(fleet, sample)
+    assert capacity.bound == "decode"
+    assert saturated_rate(config, sample) == pytest.approx(capacity.rate_per_s, rel=0.1)
+
+
+def test_memory_limits_how_many_decode() -> None:
+    small = replace(ONE.engines[0], cache_tokens=10_000)
+    sample = Sample([1_800] * 10, [200] * 10)
+    roomy, tight = (
+        no_reuse_capacity(replace(ONE, engines=(one,)), sample) for one in (ONE.engines[0], small)
+    )
+    assert tight.decode_per_s < roomy.decode_per_s / 10
+    assert tight.prefill_per_s == roomy.prefill_per_s
+
+
+def test_linear_rates_give_the_rate_that_the_paper_would_compute() -> None:
+    fleet = load_fleet("scale-6x2", FleetOptions(timing="linear"))
+    beta_ms = fleet.plan.workers[0].prefill_ms_per_token
+    capacity = no_reuse_capacity(fleet, Sample([1_000, 3_000], [1, 1]))
+    assert capacity.rate_per_s == pytest.approx(6 * 1e3 / (beta_ms * 2_000))
+    assert capacity.prefill_ms == pytest.approx(beta_ms * 2_000)
+    assert capacity.prefill_cv2 == pytest.approx(0.25)
+
+
+def test_capacity_grows_with_the_workers() -> None:
+    few, many = (capacity_of("mixed", fleet=load_fleet(name)) for name in ("scale-8x4", "scale-64x8"))
+    assert many.rate_per_s == pytest.approx(8 * few.rate_per_s)
+
+
+def test_decoders_of_their_own_are_counted_apart() -> None:
+    fleet = load_fleet("pd-10")
+    sample = Sample([400] * 10, [300] * 10)
+    without = no_reuse_capacity(Fleet(fleet.name, fleet.plan, fleet.engines, fleet.origin_weights), sample)
+    apart = no_reuse_capacity(fleet, sample)
+    assert apart.prefill_per_s == without.prefill_per_s
+    assert apart.decode_per_s == pytest.approx(without.decode_per_s * 3 / 7)
+
+
+def test_a_sample_has_all_turns_of_its_conversations() -> None:
+    options = WorkloadOptions(tenants=0)
+    sample = sample_lengths(build_workload("lmsys", fleet=ONE, seed=1, options=options), 4_000)
+    assert 4_000 <= len(sample.prompts) == len(sample.answers) < 4_200
+    # Two turns on average, each later one with the message and the answer before: 1.5 messages and 0.5 of the
+    # pairs before them would be what a single turn each had; half of all requests are later turns.
+    assert np.mean(sample.prompts) > 1.5 * np.median(sample.prompts)
+
+
+def test_the_spread_of_mixed_is_like_the_papers() -> None:
+    """Its Fig. 9 has a squared coefficient of variation of 5.4 of the service time on Mixed."""
+    assert 4 < capacity_of("mixed", fleet=ONE).prefill_cv2 < 8
