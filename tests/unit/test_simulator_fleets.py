@@ -79,7 +79,7 @@ def test_latencies_are_symmetric_and_the_other_reading_is_half(name: str) -> Non
 
 
 def test_one_way_latencies_span_what_the_paper_says() -> None:
-    """12 to 150 ms over 8 regions (5.3), which CloudPing's halves come nearest to; 9 to 144 over 16 (App. A)."""
+    """12 to 150 ms over 8 regions (5.3), to which half of CloudPing's round trips are nearest."""
     wan = np.array(load_fleet("paper-64").plan.wan_ms)
     apart = wan[~np.eye(8, dtype=bool)]
     assert 8 < apart.min() < 12

@@ -46,11 +46,9 @@ def test_an_engine_that_decodes_all_the_time_does_lambda_0() -> None:
 
 
 def test_memory_limits_how_many_decode() -> None:
-    small = replace(ONE.engines[0], cache_tokens=10_000)
     sample = Sample([1_800] * 10, [200] * 10)
-    roomy, tight = (
-        no_reuse_capacity(replace(ONE, engines=(one,)), sample) for one in (ONE.engines[0], small)
-    )
+    engines = (ONE.engines[0], replace(ONE.engines[0], cache_tokens=10_000))
+    roomy, tight = (no_reuse_capacity(replace(ONE, engines=(one,)), sample) for one in engines)
     assert tight.decode_per_s < roomy.decode_per_s / 10
     assert tight.prefill_per_s == roomy.prefill_per_s
 
@@ -82,9 +80,8 @@ def test_a_sample_has_all_turns_of_its_conversations() -> None:
     options = WorkloadOptions(tenants=0)
     sample = sample_lengths(build_workload("lmsys", fleet=ONE, seed=1, options=options), 4_000)
     assert 4_000 <= len(sample.prompts) == len(sample.answers) < 4_200
-    # Two turns on average, each later one with the message and the answer before: 1.5 messages and 0.5 of the
-    # pairs before them would be what a single turn each had; half of all requests are later turns.
-    assert np.mean(sample.prompts) > 1.5 * np.median(sample.prompts)
+    # The k-th turn, k being 2 on average, has k messages of 70 tokens and k - 1 answers of 215.
+    assert np.mean(sample.prompts) == pytest.approx(2 * 70 + 215, rel=0.15)
 
 
 def test_the_spread_of_mixed_is_like_the_papers() -> None:

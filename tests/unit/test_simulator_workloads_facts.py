@@ -1,4 +1,4 @@
-"""Facts about recorded data, computed by way of the loaders. They need the folder that KVCOMPASS_DATA names."""
+"""Facts about recorded data, by way of the loaders. They need the folder that KVCOMPASS_DATA names."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_the_mooncake_trace_has_its_ideal_hit_ratios_lengths_and_first_turns(dat
 
 
 def test_part_blocks_of_the_mooncake_trace_repeat_too(data: Path) -> None:
-    """The ratio of all blocks, part filled last ones included, is of ids: a part block's content has no end."""
+    """The ratio of all blocks, part filled last ones included, is one of ids, not of content."""
     seen: set[int] = set()
     hits = blocks = 0
     for line in (data / "traces" / "mooncake_conversation_trace.jsonl").open():
