@@ -8,6 +8,7 @@ import numpy as np
 
 from kvcompass.index.bulk_build import BulkBuild
 from kvcompass.index.shape import TableSize
+from kvcompass.index.table_memory import Touching
 from kvcompass.kernels.arrays import U64, Int
 from kvcompass.kernels.image import BUCKETS
 from kvcompass.kernels.rebuild import catch_up, gather_entries
@@ -17,6 +18,8 @@ _BUCKETS: Final = 4_096
 """Buckets gathered in one part."""
 _NOTED: Final = 1_024
 """Keys caught up with in one part."""
+_TOUCHED: Final = 1 << 20
+"""Bytes of working memory made ready in one part."""
 
 
 class BuildState(Enum):
@@ -55,6 +58,9 @@ class BuildBeside:
         room = 2 * int(old.counts[ENTRIES]) + _NOTED
         keys, values = np.empty(room, np.uint64), np.empty(room, np.uint64)
         marked = np.zeros(old.slot_entry.size, np.uint8)
+        touching = Touching((marked,))
+        while not touching.touch(_TOUCHED):
+            yield BuildState.BUILDING
         count: Int = 0
         before: Int = -1
         while before != count:
@@ -78,5 +84,7 @@ class BuildBeside:
             self._noted = [rest] if rest.size else []
             if not catch_up(*old, *self.table, *self._scratch, noted):
                 yield BuildState.FAILED
-            yield BuildState.BUILDING if self._noted else BuildState.DONE
-        yield BuildState.DONE
+            if self._noted:
+                yield BuildState.BUILDING
+        whole = self.table.counts[ENTRIES] == old.counts[ENTRIES]  # no key slipped past the scans by moving
+        yield BuildState.DONE if whole else BuildState.FAILED

@@ -7,6 +7,7 @@ import numpy as np
 
 from kvcompass.index.shape import TableSize
 from kvcompass.index.table_arrays import new_table
+from kvcompass.index.table_memory import Touching, written_at_random
 from kvcompass.kernels.arrays import U64
 from kvcompass.kernels.bulk import place_keys, settle_bits, settle_buckets
 from kvcompass.kernels.state import Scratch, Table
@@ -16,6 +17,8 @@ _KEYS: Final = 8_192
 _BUCKETS: Final = 4_096
 _WORDS: Final = 1_024
 """What one part of each pass takes in: 1-3 ms."""
+_TOUCHED: Final = 1 << 20
+"""Bytes made ready in one part before the first pass."""
 
 
 class BulkBuild:
@@ -43,6 +46,9 @@ class BulkBuild:
         table, keys, values = self.table, self._keys, self._values
         left = np.zeros(keys.size + 1, np.int64)
         links = np.zeros(self._size.nodes, np.uint32)
+        touching = Touching((*written_at_random(table), links))
+        while not touching.touch(_TOUCHED):
+            yield True
         for first in range(0, keys.size, _KEYS):
             end = min(first + _KEYS, keys.size)
             place_keys(table.slot_key, table.slot_entry, table.row, keys, left, first, end)

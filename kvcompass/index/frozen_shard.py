@@ -10,9 +10,9 @@ from kvcompass.index.image_bytes import HEADER, MAGIC, TABLE_HEADER, Image
 from kvcompass.kernels.arrays import Words
 from kvcompass.kernels.image import BUCKETS, DIGEST, LINE_BYTES, NODES_A, NODES_B, SALT
 
-_LINES: Final = 32_768
-"""Lines copied in one part: two megabytes, 1-2 ms."""
-_TABLE: Final = 512
+_LINES: Final = 8_192
+"""Lines copied in one part: half a megabyte, 0.5-2 ms."""
+_TABLE: Final = 128
 """Lines that are copied in the time of what each table costs besides."""
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.kernels.state import Table
@@ -14,14 +13,15 @@ _LET_GO: Final = 8 << 20
 
 
 class Touching:
-    """Touching every page of what a new table is read and written at random, before it is used.
+    """Touching every page of new arrays before they are used.
 
-    Otherwise its first few hundred keys touch all of it in one call.
+    What is written at random is else touched as a whole by the first few hundred keys, in one call; and where
+    several arrays are written in step, one call meets a new page of each. The kernel clears two megabytes for
+    a page of that size, which takes 0.3 ms, and several where a virtual machine must get them first.
     """
 
-    def __init__(self, table: Table, arrays: Iterable[NDArray[np.uint32]]) -> None:
-        """`arrays`: those of `table` to touch, whole ones in C order."""
-        self.table: Final = table
+    def __init__(self, arrays: Iterable[NDArray[Any]]) -> None:
+        """`arrays`: zero, whole and in C order."""
         self._left = [array.reshape(-1) for array in arrays]
 
     def touch(self, size: int) -> bool:
@@ -48,3 +48,8 @@ def let_go(arrays: list[NDArray[Any]]) -> None:
         else:
             array.resize((len(array) - rows, *array.shape[1:]), refcheck=False)
             size = 0
+
+
+def written_at_random(table: Table) -> tuple[NDArray[Any], ...]:
+    """Arrays of a table that few keys write all over. Entries are taken in order."""
+    return table.words, table.slot_key, table.slot_entry, table.heads

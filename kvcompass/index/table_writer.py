@@ -13,7 +13,7 @@ from kvcompass.index.open_report import OpenReport
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import TableSize, size_of
 from kvcompass.index.table_arrays import blank_table, new_table
-from kvcompass.index.table_memory import Touching, let_go
+from kvcompass.index.table_memory import Touching, let_go, written_at_random
 from kvcompass.kernels.arrays import U32, U64, Int
 from kvcompass.kernels.growth import finish_growth, grow_slice
 from kvcompass.kernels.image import BUCKETS, SALT, TABLE
@@ -42,11 +42,13 @@ _SPLITS_AN_EDIT: Final = 8
 _SPLITS_AN_INSERT: Final = 5
 """Buckets split for each key inserted meanwhile: all are split before the table is 93 % full."""
 _TOUCHED: Final = 1 << 20
-"""Bytes of the doubled table that are made ready in one part: about 1 ms."""
-_TOUCHED_AN_EDIT: Final = 1 << 18
+"""Bytes of the doubled table that are made ready in one part: 0.2-1 ms."""
+_TOUCHED_AN_EDIT: Final = 1 << 17
 """The same, by each call that edits."""
-_TOUCHED_AN_INSERT: Final = 5_120
+_TOUCHED_AN_INSERT: Final = 9_216
 """The same, for each key inserted meanwhile: all is ready before the table is one hundredth fuller."""
+_LARGE: Final = 32 << 20
+"""Bytes of a table that is made ready when it is made, before anybody waits for it."""
 _HOPELESS_FILL: Final = 0.5
 """A table that refuses a key below this occupancy is built anew, with another salt."""
 _BUILDS: Final = 24
@@ -96,11 +98,14 @@ class TableWriter:
         """Times it was built anew at a smaller size since the start."""
         self._least = size
         self._beside: BuildBeside | None = None
-        self._next: Touching | None = None
+        self._next: tuple[Table, Touching] | None = None
         """The table that will double this one, while it is made ready."""
         self._leaving: list[NDArray[Any]] = []
         """Memory of tables that were replaced."""
         self.table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
+        size_in_memory = sum(array.nbytes for array in written_at_random(self.table))
+        if size_in_memory > _LARGE:
+            Touching(written_at_random(self.table)).touch(size_in_memory)
         self._layout = size.layout
         self._blank = blank_table(self.table)
         self.wide = self._blank
@@ -296,9 +301,10 @@ class TableWriter:
             assert size.is_addressable
             self._beside = None
             wide = new_table(size, int(row[TABLE]), int(row[SALT]), self.table.workers)
-            self._next = Touching(wide, (wide.edges, wide.heads))
-        if self._next.touch(touched):
-            self.wide, self._next = self._next.table, None
+            self._next = wide, Touching((*written_at_random(wide), wide.edges))
+        wide, touching = self._next
+        if touching.touch(touched):
+            self.wide, self._next = wide, None
             self._add_grow(GROW_BEGIN, run)
 
     def _swap(self, run: PatchRun) -> None:

@@ -56,7 +56,7 @@ class IndexView:
 
     @property
     def words(self) -> Words:
-        """The arena. Another array after a snapshot that found no room in it."""
+        """The arena. Another array after a call that found no room in it."""
         return self._arena.words
 
     @property
@@ -72,20 +72,20 @@ class IndexView:
 
     def begin_snapshot(self, shard: int) -> None:
         """Make ready for a snapshot that arrives in parts; one that was under way is dropped."""
+        self._drop_snapshot(shard)
         self._loading[shard] = SnapshotDecoder(self._arena, self.shape, self._make_room)
 
     def add_snapshot(self, shard: int, data: bytes) -> None:
         """Take the next bytes of a snapshot. The shard is read as it is. Costs 1.5 us a kilobyte.
 
-        Seldom, when room runs out, all tables are copied.
-
         Raises:
             ProtocolError: The bytes are malformed; the snapshot is dropped.
         """
+        self._arena.give_back()
         try:
             self._loading[shard].add(data)
         except ProtocolError:
-            del self._loading[shard]
+            self._drop_snapshot(shard)
             raise
 
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
@@ -94,15 +94,23 @@ class IndexView:
         Raises:
             ProtocolError: It is not whole or does not have this digest; the view is unchanged.
         """
-        decoder = self._loading.pop(shard)
-        if decoder.end() != digest:
-            raise ProtocolError(
-                f"the snapshot of shard {shard} at sequence {sequence} does not have the digest it came with;"
-                " ask the unit for another",
-                field="digest",
-            )
+        decoder = self._loading[shard]
+        try:
+            if decoder.end() != digest:
+                raise ProtocolError(
+                    f"the snapshot of shard {shard} at sequence {sequence} does not have the digest it came"
+                    " with; ask the unit for another",
+                    field="digest",
+                )
+        except ProtocolError:
+            self._drop_snapshot(shard)
+            raise
+        del self._loading[shard]
         self._widen(len(decoder.rows))
         rows, first = self._rows(shard), shard * self._width
+        for row in (*self._held(shard), *self._wide[first : first + self._width]):
+            if row[BUCKETS]:
+                self._arena.leave(row)
         self._wide[first : first + self._width] = 0
         self._growth[first : first + self._width] = 0
         rows[: len(decoder.rows)] = decoder.rows
@@ -118,6 +126,7 @@ class IndexView:
             ProtocolError: The payload is malformed, takes too long to apply or makes a table too large;
                 nothing is applied.
         """
+        self._arena.give_back()
         applied = self._sequences[shard]
         if not self.present[shard] or first_sequence > applied + 1:
             return ApplyResult(applied=0, refused_old=0, gap=True)
@@ -179,6 +188,12 @@ class IndexView:
         """Rows a shard."""
         return len(self.directory) // self.shape.shards
 
+    def _drop_snapshot(self, shard: int) -> None:
+        """Forget a snapshot that is under way, if one is."""
+        decoder = self._loading.pop(shard, None)
+        for row in decoder.rows if decoder is not None else ():
+            self._arena.leave(row)
+
     def _make_room(self, size: int) -> None:
         """See that the arena has room for `size` words beside all images that are read or under way."""
         held = [row for shard in range(self.shape.shards) for row in self._held(shard)]
@@ -190,6 +205,7 @@ class IndexView:
         """Begin to double the table of a row, or let the doubled one take its place."""
         row = self.directory[index]
         if step == GROW_SWAP:
+            self._arena.leave(row)
             row[:] = self._wide[index]
             self._wide[index] = 0
             self._growth[index] = 0

@@ -39,8 +39,8 @@ EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
 WORK_SLICES: Final = 8
 """Slices edited in one call: a few milliseconds, whatever the size of a report."""
-GROWING_SLICES: Final = 2
-"""The same while a table is growing, of which each edit does a part."""
+BUSY_KEYS: Final = 64
+"""Keys edited in one call while a table is growing or is made ready for it: each does a part of that."""
 
 
 class MaintenanceUnit:
@@ -459,13 +459,18 @@ class MaintenanceUnit:
         if source.backlog and self._tables.is_clearing(table, slot):
             self._desk.tables_changed(self._tables.step())
             return
-        slices = GROWING_SLICES if self._tables.is_growing else WORK_SLICES
         if source.report is not None and source.report.has_ended:
             self._desk.tables_changed(self._tables.step())
-        for _ in range(min(slices, len(source.backlog))):
+        for _ in range(min(WORK_SLICES, len(source.backlog))):
             keys, tiers = source.backlog.popleft()
+            busy = self._tables.is_busy
+            if busy and keys.size > BUSY_KEYS:
+                source.backlog.appendleft((keys[BUSY_KEYS:], tiers[BUSY_KEYS:]))
+                keys, tiers = keys[:BUSY_KEYS], tiers[:BUSY_KEYS]
             self._desk.tables_changed(self._tables.edit(keys, table, slot, tiers))
             self.counters.edited_keys += keys.size
+            if busy:
+                break
         self._end_report(source)
 
 

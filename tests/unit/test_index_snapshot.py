@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.errors import ProtocolError
-from kvcompass.index import IndexShape, IndexView, ShardTables, frozen_shard
+from kvcompass.index import IndexShape, IndexView, ShardTables, arena, frozen_shard
 from kvcompass.kernels.jit import JIT
 from tests.models.index_churn import LAYOUTS, Churn, TableLayout, keys_of
 
@@ -63,8 +63,9 @@ def test_a_snapshot_that_is_dropped_or_cut_leaves_the_shard_as_it_is() -> None:
     old.assert_exact()
 
 
-def test_tables_that_grow_meanwhile_move_what_has_arrived() -> None:
+def test_tables_that_grow_meanwhile_move_what_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     """All is laid out anew, several times, while a snapshot is half there and another table is half grown."""
+    monkeypatch.setattr(arena, "_ADDRESSES", 1)
     old, new = filled(30, 1), filled(200, 2)
     data = new.writer.snapshot()
     view = IndexView(new.writer.shape)

@@ -13,7 +13,7 @@ SIZE = table_size(100_000, IndexShape(1, 1, 32, 100_000).table_layout)
 
 def test_touching_ends_after_all_bytes_and_changes_none() -> None:
     table = new_table(SIZE, 0, 1, np.zeros((16, 2), np.uint64))
-    touching = Touching(table, (table.edges, table.heads))
+    touching = Touching((table.edges, table.heads))
     parts = 1
     while not touching.touch(1 << 16):
         parts += 1
