@@ -54,7 +54,7 @@ def build_fleet(
         PlanError: The plan breaks a rule of the product.
     """
     plan = checked(_plan(name, sites, wan_ms, gpu, options))
-    config = gpu.config(options.block_size, options.eviction, options.timing)
+    config = gpu.config(options.block_size, options)
     weights = [site.workers if site.origin_weight is None else site.origin_weight for site in sites]
     return Fleet(
         name=name,

@@ -1,13 +1,10 @@
 """Behind a worker: sizes and speeds of the GPUs of the paper, by measurements or by its linear rates."""
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
-from kvcompass.engine_model import EngineConfig, EngineTiming, EvictionPolicy
-
-TimingMode = Literal["measured", "linear"]
-"""`measured`: prefill quadratic, decode with attention over contexts. `linear`: the paper's rates alone,
-every prefill token beta ms, every decode step the same, every reloaded token gamma ms."""
+from kvcompass.engine_model import BlockNames, EngineConfig, EngineTiming
+from simulator.fleets.options import FleetOptions
 
 MAX_QUEUED: Final = 1 << 20
 """Requests that wait at one engine: a fleet that is overloaded shows waits, as in the paper, not refusals."""
@@ -47,17 +44,26 @@ class Gpu:
             measured=measured,
         )
 
-    def config(self, block_size: int, eviction: EvictionPolicy, mode: TimingMode) -> EngineConfig:
-        """Return its engine's configuration."""
-        linear = EngineTiming(self.prefill_ms_per_token, 0.0, self.decode_ms, 0.0, self.reload_ms_per_token)
+    def config(self, block_size: int, options: FleetOptions) -> EngineConfig:
+        """Return its engine's configuration; of the options those apply that are about engines."""
+        timing = self.measured
+        if options.timing == "linear":
+            timing = replace(
+                EngineTiming.linear(self.prefill_ms_per_token, self.reload_ms_per_token),
+                decode_ms=self.decode_ms,
+                decode_ms_per_context_token=0.0,
+            )
         return EngineConfig(
             page_size=block_size,
             cache_tokens=self.cache_tokens,
             host_cache_tokens=self.host_cache_tokens,
             max_running=MAX_RUNNING,
             max_queued=MAX_QUEUED,
-            eviction=eviction,
-            timing=linear if mode == "linear" else self.measured,
+            eviction=options.eviction,
+            timing=timing,
+            scheduling=options.scheduled,
+            block_names=BlockNames.NUMBERED,
+            token_progress=False,
         )
 
 

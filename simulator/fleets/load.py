@@ -16,7 +16,7 @@ def load_fleet(name_or_path: str | Path, options: FleetOptions | None = None) ->
 
     A plan says all but the engines and where requests start: its engines are A100s with the plan's own
     prefill and reload rates and block size, and each region starts as many requests as its workers' share. Of
-    the options only timing and eviction apply.
+    the options only those about engines apply.
 
     Raises:
         SimulationError: There is no such fleet or file.
@@ -46,7 +46,7 @@ def _from_file(path: Path, options: FleetOptions) -> Fleet:
     return Fleet(
         name=plan.fleet,
         plan=plan,
-        engines=tuple(gpu.config(plan.model.block_size, options.eviction, options.timing) for gpu in gpus),
+        engines=tuple(gpu.config(plan.model.block_size, options) for gpu in gpus),
         origin_weights=tuple(
             sum(worker.region == region for worker in plan.workers) / len(plan.workers)
             for region in plan.regions

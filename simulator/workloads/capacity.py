@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kvcompass.engine_model import EngineConfig
+from kvcompass.engine_model import EngineConfig, Scheduling
 from simulator.fleet import Fleet
 from simulator.workloads.workload import Workload
 
@@ -17,11 +17,11 @@ class Capacity:
     """Of a fleet on a workload in which nothing is ever reused."""
 
     rate_per_s: float
-    """lambda_0: the smaller of the two below, summed over the workers."""
+    """lambda_0."""
     prefill_per_s: float
-    """Requests a second whose prefills fill all workers."""
+    """Requests a second whose prefills fill all workers, if answers took nothing."""
     decode_per_s: float
-    """Requests a second whose answers fill all decoding places."""
+    """Requests a second whose answers fill all workers, if prompts took nothing."""
     prefill_ms: float
     """Mean prefill of a request on the first worker."""
     prefill_cv2: float
@@ -33,7 +33,7 @@ class Capacity:
 
     @property
     def bound(self) -> Literal["prefill", "decode"]:
-        """What fills up first."""
+        """What takes more of the workers."""
         return "prefill" if self.prefill_per_s <= self.decode_per_s else "decode"
 
 
@@ -63,40 +63,86 @@ def sample_lengths(workload: Workload, most: int = SAMPLE) -> Sample:
 def no_reuse_capacity(fleet: Fleet, sample: Sample) -> Capacity:
     """Return lambda_0.
 
-    A worker prefills one prompt at a time, so it takes 1 / E[t(n)] of them a second, t the time of a prefill
-    of which nothing is cached. Meanwhile what is prefilled decodes in a batch: B places, as many as the
-    engine runs at once and its cache has room for, B = min(max_running, cache / E[n + m]). A request holds
-    one for its m answer tokens, each a step of the full batch: B / (E[m] * step(B * E[n + m / 2])) a second.
-    A worker's capacity is the smaller of both, the fleet's their sum. With decoders (PD) prefills and decodes
-    are summed over different engines, and the smaller sum is the fleet's."""
+    Let n be a prompt's tokens, m its answer's, t(n) the time of a prefill of which nothing is cached, and B
+    the sequences that can run at once: B = min(max_running, cache / E[n + m]). A request runs for m decode
+    steps.
+
+    Where prefills take turns beside the batch, a worker prefills 1 / E[t(n)] requests a second, and it
+    decodes B / (E[m] * step) with the step of a full batch; its capacity is the smaller of both.
+
+    Where chunks of prompts share iterations with the batch, an iteration computes c tokens of prompts and b
+    of answers on average, in the workload's own ratio b / c = E[m] / E[n], and as many as fit: c <=
+    chunk_tokens and b <= B. A prompt comes when a place is free, so the c are not spread evenly: they come in
+    chunks of one prompt or chunk_tokens, in the share f of the iterations, and the others only decode. With T
+    the mean of both kinds' times the capacity is c / (E[n] * T).
+
+    Workers are summed; with decoders (PD) prefills and decodes are summed over different engines, and the
+    smaller sum is the fleet's.
+    """
+    load = _Load.of(sample)
     decoding = [decoder.config for decoder in fleet.decoders]
-    rates = {config: _rates(config, sample) for config in {*fleet.engines, *decoding}}
+    rates = {config: _rates(config, load) for config in {*fleet.engines, *decoding}}
     workers = [rates[config] for config in fleet.engines]
     decoders = [rates[config] for config in decoding] or workers
-    prefill = sum(rate for rate, _ in workers)
-    decode = sum(rate for _, rate in decoders)
-    times = [_prefill_s(fleet.engines[0], n) for n in sample.prompts]
+    prefill = sum(one.prefill for one in workers)
+    decode = sum(one.decode for one in decoders)
+    times = [fleet.engines[0].timing.prefill_us(0, n) / 1e6 for n in sample.prompts]
     mean = sum(times) / len(times)
     return Capacity(
-        rate_per_s=min(prefill, decode) if fleet.decoders else sum(min(both) for both in workers),
+        rate_per_s=min(prefill, decode) if fleet.decoders else sum(one.both for one in workers),
         prefill_per_s=prefill,
         decode_per_s=decode,
         prefill_ms=1e3 * mean,
         prefill_cv2=sum((time - mean) ** 2 for time in times) / len(times) / mean**2,
-        prompt_tokens=sum(sample.prompts) / len(sample.prompts),
-        answer_tokens=sum(sample.answers) / len(sample.answers),
+        prompt_tokens=load.prompt,
+        answer_tokens=load.answer,
     )
 
 
-def _prefill_s(config: EngineConfig, tokens: int) -> float:
-    return config.timing.prefill_us(0, tokens) / 1e6
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """Means of a sample."""
+
+    prompt: float
+    answer: float
+    squared_prompt: float
+
+    @classmethod
+    def of(cls, sample: Sample) -> "_Load":
+        count = len(sample.prompts)
+        return cls(
+            sum(sample.prompts) / count,
+            sum(sample.answers) / count,
+            sum(n * n for n in sample.prompts) / count,
+        )
 
 
-def _rates(config: EngineConfig, sample: Sample) -> tuple[float, float]:
-    """Return the requests a second that one engine prefills, and that it decodes."""
-    count = len(sample.prompts)
-    prompt, answer = sum(sample.prompts) / count, sum(sample.answers) / count
-    prefill_s = sum(_prefill_s(config, n) for n in sample.prompts) / count
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Requests a second of one engine."""
+
+    prefill: float
+    decode: float
+    both: float
+
+
+def _rates(config: EngineConfig, load: _Load) -> _Rates:
+    timing, prompt, answer = config.timing, load.prompt, load.answer
+    prefill_ms = (
+        timing.prefill_ms_per_token * prompt + timing.prefill_ms_per_token_squared * load.squared_prompt
+    )
     batch = max(1.0, min(config.max_running, config.cache_tokens / (prompt + answer)))
-    step_s = config.timing.decode_step_us(round(batch * (prompt + answer / 2))) / 1e6
-    return 1 / prefill_s, batch / (answer * step_s)
+    step_ms = max(timing.decode_ms, timing.prefill_ms_per_token * batch)
+    step_ms += timing.decode_ms_per_context_token * batch * (prompt + answer / 2)
+    prefill, decode = 1e3 / prefill_ms, 1e3 * batch / (answer * step_ms)
+    if config.scheduling is Scheduling.TURNS:
+        return _Rates(prefill, decode, min(prefill, decode))
+    chunk = min(config.chunk_tokens, batch * prompt / answer)
+    answers = chunk * answer / prompt
+    burst = min(config.chunk_tokens, max(prompt, chunk))
+    share = chunk / burst
+    iteration_ms = share * max(timing.decode_ms, timing.prefill_ms_per_token * (burst + answers))
+    iteration_ms += (1 - share) * max(timing.decode_ms, timing.prefill_ms_per_token * answers)
+    iteration_ms += timing.prefill_ms_per_token_squared * chunk * load.squared_prompt / prompt
+    iteration_ms += timing.decode_ms_per_context_token * answers * (prompt + answer / 2)
+    return _Rates(prefill, decode, 1e3 * chunk / (prompt * iteration_ms))
