@@ -8,6 +8,8 @@ from kvcompass.engine_events import BlockRemoved, BlockStored, EngineEvent
 from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, ModelLoad, Progress, Rejection
 from simulator.clock import Clock, Priority
 
+_ENGINE: Final = Priority.ENGINE
+
 Heard = Callable[[Sequence[Progress]], None]
 Published = Callable[[Sequence[EngineEvent]], None]
 
@@ -44,7 +46,7 @@ class EngineHost:
         batches = self.engine.take_batches()
         due_us = self.engine.next_deadline_us()
         if due_us is not None and due_us != self._wakes_us:
-            self._clock.at(due_us, Priority.ENGINE, self._wake, due_us)
+            self._clock.at(due_us, _ENGINE, self._wake, due_us)
         self._wakes_us = due_us
         for batch in batches:
             self._count(batch)

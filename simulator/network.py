@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from kvcompass.wan import Link
 from simulator.clock import Action, Clock, Priority
+from simulator.errors import SimulationError
 from simulator.streams import random_stream
 
 RETRANSMIT_US: Final = 200_000
@@ -13,6 +14,8 @@ RETRANSMIT_US: Final = 200_000
 
 _GIVEN_UP_US: Final = 60_000_000
 """A connection whose message gets through no sooner is broken (Linux gives up later, callers do not wait)."""
+
+_MESSAGE: Final = Priority.MESSAGE
 
 LinkOf = Callable[[int, int], Link]
 """The link from one region to another, by their indices."""
@@ -28,6 +31,9 @@ class Network:
             [random_stream(seed, f"network {a} {b}") for b in range(regions)] for a in range(regions)
         ]
         self._least_us = _least(self._links)
+        self._steady_us = [[_steady_us(link) for link in row] for row in self._links]
+        self._relied_on: set[tuple[int, int]] = set()
+        """Links of which somebody knows that they are steady."""
         self._last_us = [[0] * regions for _ in range(regions)]
         self.sent = 0
         """Messages, whatever became of them."""
@@ -44,16 +50,27 @@ class Network:
         return self._least_us[source][target]
 
     def set_link(self, source: int, target: int, link: Link) -> None:
-        """Change a link from now on; what is under way arrives as it was sent."""
+        """Change a link from now on; what is under way arrives as it was sent.
+
+        Raises:
+            SimulationError: Somebody relies on the link as it is.
+        """
+        if (source, target) in self._relied_on:
+            raise SimulationError("links change in faithful runs only; make one", field="link")
         self._links[source][target] = link
         self._least_us = _least(self._links)
+        # Not even a link without faults is steady then: what is under way must not be overtaken.
+        self._steady_us[source][target] = None
 
     def steady_us(self, source: int, target: int) -> int | None:
-        """Time that every message takes, whatever it is; None where it differs or one may be lost."""
-        link = self._links[source][target]
-        if link != Link(link.one_way_ms):
-            return None
-        return self.one_way_us(source, target)
+        """Time that every message takes, whatever it is; None where it differs or one may be lost.
+
+        It stands for the whole run: whoever has asked may rely on it.
+        """
+        steady_us = self._steady_us[source][target]
+        if steady_us is not None:
+            self._relied_on.add((source, target))
+        return steady_us
 
     def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
         """Count messages that nobody waits for, or whose receiver fetches them by `steady_us`."""
@@ -75,6 +92,12 @@ class Network:
 
     def send_reliably(self, source: int, target: int, size: int, action: Action, *args: Any) -> bool:
         """Deliver a message once, later for each time that it is lost; False when the regions are parted."""
+        steady_us = self._steady_us[source][target]
+        if steady_us is not None:
+            self.sent += 1
+            self.bytes_sent[source][target] += size
+            self._clock.at(self._clock.now_us + steady_us, _MESSAGE, action, *args)
+            return True
         link = self._links[source][target]
         stream = self._streams[source][target]
         self.sent += 1
@@ -116,7 +139,7 @@ class Network:
         else:
             at_us = max(at_us, self._last_us[source][target])
             self._last_us[source][target] = at_us
-        self._clock.at(at_us, Priority.MESSAGE, action, *args)
+        self._clock.at(at_us, _MESSAGE, action, *args)
 
 
 def _least(links: list[list[Link]]) -> list[list[int]]:
@@ -128,6 +151,11 @@ def _least(links: list[list[Link]]) -> list[list[int]]:
             for b in places:
                 least[a][b] = min(least[a][b], least[a][via] + least[via][b])
     return least
+
+
+def _steady_us(link: Link) -> int | None:
+    """Time that every message takes on a link that does nothing but delay."""
+    return round(1000.0 * link.one_way_ms) if link == Link(link.one_way_ms) else None
 
 
 def _best_us(link: Link) -> int:

@@ -20,6 +20,8 @@ from simulator.request import Request
 from simulator.router import LossAware, Passage, Rival
 from simulator.source import RequestSource
 
+_TIMER: Final = Priority.TIMER
+_ARRIVAL: Final = Priority.ARRIVAL
 _CONNECT_TIMEOUT_US: Final = 1_000_000
 """After which a region that cannot be reached is taken for refused."""
 _STUCK_US: Final = 4 * 3_600_000_000
@@ -123,11 +125,11 @@ class World:
 
     def begin(self, region: int, action: Action, *args: Any) -> None:
         """Do something in a region when the run begins."""
-        self.clock.at(0, Priority.TIMER, self._at, region, action, args)
+        self.clock.at(0, _TIMER, self._at, region, action, args)
 
     def after(self, delay_us: int, action: Action, *args: Any) -> None:
         """Do something here, later."""
-        self.clock.at(self.clock.now_us + delay_us, Priority.TIMER, self._at, self._here, action, args)
+        self.clock.at(self.clock.now_us + delay_us, _TIMER, self._at, self._here, action, args)
 
     def send(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> None:
         """Do something in a region when a message has got there, if it does."""
@@ -167,7 +169,7 @@ class World:
             self._here, self.regions[worker], size, self._submit, name, flight
         )
         if not reached:
-            self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, Priority.TIMER, self._refuse, name, flight)
+            self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, _TIMER, self._refuse, name, flight)
 
     def fail(self, request: Request) -> None:
         """Give a request up."""
@@ -199,7 +201,7 @@ class World:
         if request is None:
             self._exhausted = True
         else:
-            self.clock.at(request.arrives_us, Priority.ARRIVAL, self._arrive, request, True)
+            self.clock.at(request.arrives_us, _ARRIVAL, self._arrive, request, True)
 
     def _arrive(self, request: Request, pull: bool) -> None:
         now_us = self.clock.now_us
@@ -220,7 +222,7 @@ class World:
         self.records.done += 1
         following = self._source.ended(request, self.clock.now_us)
         if following is not None:
-            self.clock.at(following.arrives_us, Priority.ARRIVAL, self._arrive, following, False)
+            self.clock.at(following.arrives_us, _ARRIVAL, self._arrive, following, False)
 
     # --- inside: at the engine --------------------------------------------------------------------
 
@@ -330,7 +332,7 @@ class World:
     def _lose(self, flight: Flight) -> None:
         """Its answer cannot get home: the client sees an error when the connection is given up."""
         self.lost_answers += 1
-        self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, Priority.TIMER, self._lost, flight)
+        self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, _TIMER, self._lost, flight)
 
     def _lost(self, flight: Flight) -> None:
         request, worker = flight.request, flight.worker

@@ -89,14 +89,15 @@ class InFlight:
 
         Amortised O(1).
         """
-        before_us = int(self.unreported_us[worker])
+        shown_us = 0
         unreported = self._unreported[worker]
         while unreported:
             request_id, flight = next(iter(unreported.items()))
             if flight.sent_us > sent_until_us:
                 break
             self._uncount(request_id, flight)
-        return before_us - int(self.unreported_us[worker])
+            shown_us += flight.work_us
+        return shown_us
 
     def _uncount(self, request_id: Hashable, flight: Flight) -> None:
         if self._unreported[flight.worker].pop(request_id, None) is not None:

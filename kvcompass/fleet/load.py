@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 
 class WorkerState(IntEnum):
@@ -13,9 +14,8 @@ class WorkerState(IntEnum):
     UNREACHABLE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLoad:
-    """Load of one worker."""
+class WorkerLoad(NamedTuple):
+    """Load of one worker. A tuple, because edges make and take thousands a second."""
 
     worker_id: str
     state: WorkerState

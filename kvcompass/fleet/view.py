@@ -36,6 +36,9 @@ class Standing(IntEnum):
     """Draining or unreachable: never a candidate."""
 
 
+_KNOWN, _OUT, _READY = int(Standing.KNOWN), int(Standing.OUT), int(WorkerState.READY)
+
+
 class FleetView:
     """Queue estimates, standing and belief of every worker, seen from region `origin` (an index of the plan).
 
@@ -93,7 +96,8 @@ class FleetView:
         )
         """The arrays above that the score reads, as views: they are only ever written in place."""
 
-        self._planned_rate = self.prefill_ms_per_token.copy()
+        self._local: list[bool] = self.is_local.tolist()
+        self._planned_rate = [worker.prefill_ms_per_token for worker in workers]
         self._round_trip_us = [
             round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in regions
         ]
@@ -106,8 +110,10 @@ class FleetView:
             self.in_flight.unreported_us,
             *self.in_flight.backlog.work_us,
         )
-        self._learned_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
-        self._out: NDArray[np.bool_] = np.zeros(len(workers), np.bool_)
+        self._learned_us = [_NEVER_US] * len(workers)
+        self._out = [False] * len(workers)
+        self._stands = [int(Standing.UNKNOWN)] * len(workers)
+        """`standing`, where one report after the other looks: lists are read and written sooner than arrays."""
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._declined_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._standing_until_us = _NEVER_US
@@ -124,24 +130,26 @@ class FleetView:
         """
         assert 0.0 <= load.queue_ms < float("inf"), "decoders refuse what is not a finite number"
         learned_us = received_us - load.age_ms * 1000
-        previous_us = int(self._learned_us[worker])
+        previous_us = self._learned_us[worker]
         shown_until_us = (received_us if live else learned_us) - self._round_trip_us[worker]
         shown_ms = self.in_flight.reported(worker, shown_until_us) / 1000.0
         weight = self._report_weight
-        if self.is_local[worker] or learned_us - previous_us > self._lease_us or self._out[worker]:
+        if self._local[worker] or learned_us - previous_us > self._lease_us or self._out[worker]:
             weight = 1.0
-        believed = float(self._reported_ms[worker]) + shown_ms
+        believed = self._reported_ms.item(worker) + shown_ms
         self._reported_ms[worker] = believed + weight * (load.queue_ms - believed)
-        if load.prefill_ms_per_token > 0.0:
-            planned = float(self._planned_rate[worker])
+        measured = load.prefill_ms_per_token
+        if measured > 0.0:
+            planned = self._planned_rate[worker]
             self.prefill_ms_per_token[worker] = min(
-                max(load.prefill_ms_per_token, planned / RATE_BAND), planned * RATE_BAND
+                max(measured, planned / RATE_BAND), planned * RATE_BAND
             )
         self._loads[worker] = load
-        self._learned_us[worker] = max(previous_us, learned_us)
-        self._out[worker] = load.state is not WorkerState.READY
-        expected = Standing.OUT if self._out[worker] else Standing.KNOWN
-        if self.standing[worker] != expected:
+        if learned_us > previous_us:
+            self._learned_us[worker] = learned_us
+        out = load.state != _READY
+        self._out[worker] = out
+        if self._stands[worker] != (_OUT if out else _KNOWN):
             self._standing_until_us = _NEVER_US
 
     def suspect(self, worker: int, until_us: int) -> None:
@@ -200,29 +208,31 @@ class FleetView:
 
     def load_of(self, worker: int, now_us: int) -> WorkerLoad | None:
         """Last report of a worker, None when there is none younger than the lease."""
-        return self._loads[worker] if now_us - int(self._learned_us[worker]) <= self._lease_us else None
+        return self._loads[worker] if now_us - self._learned_us[worker] <= self._lease_us else None
 
     def age_ms(self, worker: int, now_us: int) -> float | None:
         """Age of the last report, None when there never was one."""
         if self._loads[worker] is None:
             return None
-        return (now_us - int(self._learned_us[worker])) / 1000.0
+        return (now_us - self._learned_us[worker]) / 1000.0
 
     def _stand(self, now_us: int) -> None:
-        known = now_us - self._learned_us <= self._lease_us
+        learned_us, out = np.array(self._learned_us, np.int64), np.array(self._out, np.bool_)
+        known = now_us - learned_us <= self._lease_us
         avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
         suspected = avoided_until_us > now_us
         standing = np.where(known, Standing.KNOWN, Standing.UNKNOWN).astype(np.uint8)
         standing[suspected] = Standing.SUSPECTED
-        standing[known & self._out] = Standing.OUT
+        standing[known & out] = Standing.OUT
         changed = not np.array_equal(standing, self.standing)
         if changed:
             self.standing = standing
+            self._stands = standing.tolist()
             self.standing_version += 1
         if not known.all():
-            reliable = known & ~self._out
+            reliable = known & ~out
             self._reported_ms[~known] = self._reported_ms[reliable].max() if reliable.any() else 0.0
         ends = np.concatenate(
-            (self._learned_us[known] + self._lease_us + 1, avoided_until_us[suspected], [_FOREVER_US])
+            (learned_us[known] + self._lease_us + 1, avoided_until_us[suspected], [_FOREVER_US])
         )
         self._standing_until_us = int(ends.min())

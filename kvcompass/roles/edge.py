@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,7 @@ class EdgeRole:
         self._epoch = epoch
         self._sequence = 0
         self._guard = SequenceGuard()
+        self._own_workers: list[int] = np.flatnonzero(self.fleet.is_local).tolist()
         self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._stand_in = make_policy("regional", self.fleet)
         self._no_keys = np.zeros(0, np.uint64)
@@ -228,11 +229,11 @@ class EdgeRole:
         fleet.refresh(now_us)
         self._sequence += 1
         loads = []
-        for worker in np.flatnonzero(fleet.is_local).tolist():
+        for worker in self._own_workers:
             load = fleet.load_of(worker, now_us)
             if load is not None:
                 age_ms = round(fleet.age_ms(worker, now_us) or 0.0)
-                loads.append(replace(load, queue_ms=float(fleet.queue_ms[worker]), age_ms=age_ms))
+                loads.append(load._replace(queue_ms=fleet.queue_ms.item(worker), age_ms=age_ms))
         return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, tuple(loads))
 
     def piggyback(self, region: str, now_us: int) -> RegionLoad:

@@ -1,7 +1,5 @@
 """Load messages survive the wire; what is not understood is never read as an idle worker."""
 
-import dataclasses
-
 import pytest
 
 from kvcompass.errors import ProtocolError
@@ -26,7 +24,7 @@ REGION = RegionLoad(
     region="us",
     epoch=5,
     sequence=6,
-    loads=(WORKER, dataclasses.replace(WORKER, worker_id="us-1", state=WorkerState.DRAINING)),
+    loads=(WORKER, WORKER._replace(worker_id="us-1", state=WorkerState.DRAINING)),
 )
 HANDSHAKE = Handshake("edge-us", 5, 1, 1, {"shards": "2"})
 
