@@ -2,10 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kvcompass.engine_events import BlockRemoved, BlockStored, EngineEvent
-from kvcompass.engine_model import Engine, EngineConfig, EngineRequest, ModelLoad, Progress, Rejection
+from kvcompass.engine_model import (
+    BlockNames,
+    Engine,
+    EngineConfig,
+    EngineRequest,
+    ModelLoad,
+    Progress,
+    Rejection,
+)
 from simulator.clock import Clock, Priority
 
 _ENGINE: Final = Priority.ENGINE
@@ -20,7 +29,7 @@ class EngineHost:
     __slots__ = ("_clock", "_heard", "_published", "_wakes_us", "engine", "told_blocks")
 
     def __init__(self, clock: Clock, config: EngineConfig, heard: Heard, published: Published) -> None:
-        self.engine: Final = Engine(config)
+        self.engine: Final = Engine(replace(config, token_progress=False, block_names=BlockNames.NUMBERED))
         self.told_blocks: Final[Counter[str | None]] = Counter()
         """Blocks held in each medium, as the events so far say."""
         self._clock = clock

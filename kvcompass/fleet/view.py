@@ -141,9 +141,7 @@ class FleetView:
         measured = load.prefill_ms_per_token
         if measured > 0.0:
             planned = self._planned_rate[worker]
-            self.prefill_ms_per_token[worker] = min(
-                max(measured, planned / RATE_BAND), planned * RATE_BAND
-            )
+            self.prefill_ms_per_token[worker] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
         self._loads[worker] = load
         if learned_us > previous_us:
             self._learned_us[worker] = learned_us
