@@ -64,6 +64,8 @@ class World:
         """Requests at an engine or on their way there, by the name that engines know them by."""
         self._last_arrival_us = 0
         self._exhausted = False
+        self._following = 0
+        """Requests that will arrive because others have ended."""
         self.router: Final = rival.make(self)
         self._hears_losses = self.router if isinstance(self.router, LossAware) else None
 
@@ -82,7 +84,7 @@ class World:
         self._pull()
         told = 0
         while step():
-            if records.done == records.rows and self._exhausted:
+            if records.done == records.rows and self._exhausted and not self._following:
                 break
             if records.done - told >= 500:
                 told = records.done
@@ -215,6 +217,8 @@ class World:
         self._last_arrival_us = now_us
         if pull:
             self._pull()
+        else:
+            self._following -= 1
         self._here = request.region
         self.router.arrive(request)
 
@@ -222,6 +226,7 @@ class World:
         self.records.done += 1
         following = self._source.ended(request, self.clock.now_us)
         if following is not None:
+            self._following += 1
             self.clock.at(following.arrives_us, _ARRIVAL, self._arrive, following, False)
 
     # --- inside: at the engine --------------------------------------------------------------------
