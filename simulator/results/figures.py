@@ -1,0 +1,141 @@
+"""The figures of one run."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.fleet import Fleet
+from simulator.results.load_factor import peak_load_factor
+from simulator.results.outcome import Columns, Watched, measured
+from simulator.results.parts import Parts, part_times
+from simulator.results.percentiles import Percentiles, curve_ms
+
+REUSABLE_TOKENS: Final = 512
+"""Least prefix whose place is asked for in `only_elsewhere` (paper, Fig. 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Over the requests that arrived after the warm-up, and over the time in which they arrived.
+
+    Requests that failed are counted and in no other figure. What was still under way when the last request
+    arrived is waited for, so that no slow answer is left out.
+    """
+
+    requests: int
+    failed: int
+    seconds: float
+    """From the first of these arrivals to the last, on the virtual clock."""
+    offered_per_s: float
+    """Arrivals a second of it."""
+    requests_per_s: float
+    """Answers that were complete within it, whenever asked for."""
+    output_tokens_per_s: float
+    """Tokens of these answers."""
+    ttft_ms: Percentiles
+    e2e_ms: Percentiles
+    queue_ms: Percentiles
+    """See `Parts.queue_ms`."""
+    ttft_curve_ms: tuple[float, ...]
+    """Percentiles 0 to 100."""
+    parts: Parts | None
+    """Of all these requests; None where every one failed."""
+    parts_middle: Parts | None
+    """Of the tenth in the middle by TTFT."""
+    parts_slowest: Parts | None
+    """Of the slowest hundredth by TTFT."""
+    reused_tokens: int
+    recomputed_tokens: int
+    reused_host_tokens: int
+    """Of the reused, loaded back from DRAM."""
+    cross_region: float
+    """Share of requests that another region's worker answered."""
+    cross_region_reused: float
+    """Share of reused tokens that were reused there."""
+    only_elsewhere: float | None
+    """Of sampled requests that could reuse `REUSABLE_TOKENS` anywhere: share that could not in their own
+    region. What a policy leaves on the table, or picks up across regions."""
+    wrong_claims: float
+    """Share of requests whose engine reused less than the router thought."""
+    peak_load_factor: float | None
+    busy: float
+    """Share of its time that a worker computed, prefill or decode or both at once (then twice); mean."""
+    prefill_busy: float
+    """Share of its time that it prefilled."""
+    wan_bytes: int
+    """Between regions: prompts, answers' events and a policy's own messages, as far as their senders say."""
+
+
+def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) -> RunFigures:
+    """Return the figures of a run that has ended.
+
+    Args:
+        fleet: What it ran on.
+        columns: What became of its requests.
+        watched: What was sampled.
+        warm_up: Requests that do not count, the first to arrive; fewer than there are.
+    """
+    counts = measured(columns["arrived_us"], warm_up)
+    failed = columns["worker"] < 0
+    arrived = columns["arrived_us"][counts]
+    start_us, end_us = int(arrived.min()), int(arrived.max())
+    seconds = max(end_us - start_us, 1) / 1e6
+    finished = columns["finished_us"]
+    within = (finished > start_us) & (finished <= end_us) & ~failed
+    good = counts & ~failed
+    times = part_times(fleet, columns)
+    ttft_us = columns["first_token_us"] - columns["arrived_us"]
+    region_of = np.array([fleet.region_of(worker) for worker in range(fleet.workers)])
+    away = good & (region_of[columns["worker"]] != columns["region"])
+    cached = columns["cached_tokens"]
+    reused = int(cached[good].sum())
+    sampled = (watched.at_us >= start_us) & (watched.at_us <= end_us)
+    worked = _grown(watched.busy_us[sampled].sum(axis=1))
+    watched_us = fleet.workers * max(_grown(watched.at_us[sampled]), 1)
+    by_ttft = np.flatnonzero(good)[np.argsort(ttft_us[good], kind="stable")]
+    answered = len(by_ttft)
+    middle = by_ttft[answered * 45 // 100 : answered * 55 // 100 + 1]
+    slowest = by_ttft[-max(answered // 100, 1) :]
+    return RunFigures(
+        requests=int(counts.sum()),
+        failed=int((counts & failed).sum()),
+        seconds=seconds,
+        offered_per_s=int(counts.sum()) / seconds,
+        requests_per_s=int(within.sum()) / seconds,
+        output_tokens_per_s=int(columns["answer_tokens"][within].sum()) / seconds,
+        ttft_ms=Percentiles.of_us(ttft_us[good]),
+        e2e_ms=Percentiles.of_us((finished - columns["arrived_us"])[good]),
+        queue_ms=Percentiles.of_us(times.queue_us[good]),
+        ttft_curve_ms=curve_ms(ttft_us[good]),
+        parts=times.mean(by_ttft),
+        parts_middle=times.mean(middle),
+        parts_slowest=times.mean(slowest),
+        reused_tokens=reused,
+        recomputed_tokens=int(columns["prompt_tokens"][good].sum()) - reused,
+        reused_host_tokens=int(columns["cached_host_tokens"][good].sum()),
+        cross_region=_share(away.sum(), answered),
+        cross_region_reused=_share(cached[away].sum(), reused),
+        only_elsewhere=_only_elsewhere(watched.reusable, counts),
+        wrong_claims=_share((cached < columns["claimed_tokens"])[good].sum(), answered),
+        peak_load_factor=peak_load_factor(watched.at_us[sampled], watched.busy_us[sampled]),
+        busy=worked / watched_us,
+        prefill_busy=_grown(watched.prefill_busy_us[sampled]) / watched_us,
+        wan_bytes=_grown(watched.wan_bytes[sampled]),
+    )
+
+
+def _grown(samples: NDArray[np.int64]) -> int:
+    return int(samples[-1] - samples[0]) if len(samples) else 0
+
+
+def _share(part: int, whole: int) -> float:
+    return float(part) / float(whole) if whole else 0.0
+
+
+def _only_elsewhere(reusable: NDArray[np.int64], counts: NDArray[np.bool_]) -> float | None:
+    reusable = reusable[counts[reusable[:, 0]]]
+    here, elsewhere = reusable[:, 1] >= REUSABLE_TOKENS, reusable[:, 2] >= REUSABLE_TOKENS
+    somewhere = int((here | elsewhere).sum())
+    return _share(int((elsewhere & ~here).sum()), somewhere) if somewhere else None
