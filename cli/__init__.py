@@ -1,1 +1,1 @@
-"""The `kvcompass` command: plans, keys and the lab."""
+"""The `kvcompass` command: plans, keys, the lab and the simulator."""

@@ -1,0 +1,172 @@
+"""What `kvcompass simulate` does with its options."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from rich.console import Console
+
+from simulator.errors import SimulationError
+from simulator.experiments.cell import Cell, Setting
+from simulator.experiments.document import as_json
+from simulator.experiments.policies import POLICIES, usual_eviction
+from simulator.experiments.progress import SweepProgress, duration
+from simulator.experiments.store import CellStore, write_whole
+from simulator.experiments.study import LOADS, SEEDS, Grid, capacity, cells, rows_of, unit
+from simulator.experiments.sweep import Swept, run_cells
+from simulator.fleets.named import NAMED
+from simulator.results.plot import need_plots, save_plot
+from simulator.results.table import print_rows, wide
+from simulator.workloads import WORKLOADS, Capacity
+
+_WARM_UP_SHARE: Final = 0.25
+_LOAD: Final = 0.9
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate what is asked for; print, and write what is to be written.
+
+    Raises:
+        SimulationError, PlanError: Something asked for is not there, or does not fit together.
+    """
+    setting, grid = _setting(options), _grid(options)
+    _writable(options.json, "json")
+    _writable(options.png, "png")
+    if options.png is not None:
+        need_plots()
+    console = Console()
+    wide(console)
+    found = capacity(setting) if grid.loads else None
+    wanted = cells(setting, grid, None if found is None else found.rate_per_s)
+    _say(console, setting, found)
+    folder = options.out_dir or (Path("out/sweep") if options.sweep else None)
+    with TemporaryDirectory(prefix="kvcompass-simulate-") as scratch:
+        store = CellStore(folder or Path(scratch), any_code=options.any_code)
+        with SweepProgress(Console(stderr=True)) as progress:
+            swept = run_cells(wanted, store, progress, min(options.jobs, len(wanted)))
+    _report(console, options, swept, found, wanted)
+    return 1 if swept.failures else 0
+
+
+def print_names() -> None:
+    """Print what there is to choose from."""
+    console = Console()
+    for title, names in (
+        ("fleets", [*NAMED, "scale-WxR: W workers over R regions", "FILE.toml: a plan of the product"]),
+        ("workloads", list(WORKLOADS)),
+        ("policies", [f"{name}: {rival.follows}" for name, rival in POLICIES.items()]),
+    ):
+        console.print(f"{title}:", highlight=False)
+        for name in names:
+            console.print(f"  {name}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _setting(options: argparse.Namespace) -> Setting:
+    warm_up = round(_WARM_UP_SHARE * options.requests) if options.warm_up is None else options.warm_up
+    return Setting(
+        fleet=options.fleet,
+        workload=options.workload,
+        requests=options.requests,
+        warm_up=warm_up,
+        arrivals=options.arrivals,
+        tenants=options.tenants,
+        users=options.users,
+        think_s=options.think,
+        data=options.data or None,
+        block_size=options.block,
+        eviction=options.eviction or usual_eviction(options.workload),
+        linear=options.linear,
+        faithful=options.faithful,
+    )
+
+
+def _grid(options: argparse.Namespace) -> Grid:
+    loads, seeds = tuple(options.load or ()), tuple(options.seed or ())
+    for option, given in (("load", loads), ("seed", seeds)):
+        if len(given) > 1 and not options.sweep:
+            raise SimulationError("give one, or add --sweep", field=option)
+        if len(set(given)) < len(given):
+            raise SimulationError("one is given twice; leave one out", field=option)
+    if loads and options.rate is not None:
+        raise SimulationError("give this or --rate, not both", field="load")
+    closed = options.arrivals == "closed"
+    if closed and (loads or options.rate is not None):
+        raise SimulationError(
+            "closed: here --users say how much is asked; leave --load and --rate out", field="arrivals"
+        )
+    if not loads and options.rate is None and not closed:
+        loads = LOADS if options.sweep else (_LOAD,)
+    return Grid(
+        policies=tuple(POLICIES) if options.policy == ["all"] else tuple(dict.fromkeys(options.policy)),
+        loads=loads,
+        rate_per_s=options.rate,
+        seeds=seeds or (SEEDS if options.sweep else SEEDS[:1]),
+    )
+
+
+def _writable(path: Path | None, option: str) -> None:
+    """Find out before hours of work."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{path.parent}: cannot be made: {error.strerror}; choose another folder"
+        raise SimulationError(message, field=option) from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise SimulationError(f"{path}: cannot be written; choose another file", field=option)
+
+
+def _say(console: Console, setting: Setting, found: Capacity | None) -> None:
+    asked = f"{setting.requests:,} requests after {setting.warm_up:,} to warm up"
+    rates = "the paper's linear rates" if setting.linear else "measured rates"
+    console.print(
+        f"{setting.fleet}, {setting.workload}: {asked}; {rates}, eviction {setting.eviction}, "
+        f"blocks of {setting.block_size} tokens.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if found is not None:
+        console.print(
+            f"No-reuse capacity: {found.rate_per_s:,.1f} requests/s (prefill {found.prefill_per_s:,.1f}, "
+            f"decode {found.decode_per_s:,.1f}).",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _report(
+    console: Console,
+    options: argparse.Namespace,
+    swept: Swept,
+    found: Capacity | None,
+    wanted: Sequence[Cell],
+) -> None:
+    setting, rows = wanted[0].setting, rows_of(swept.finished)
+    failures = [(cell.name, why) for cell, why in swept.failures]
+    for name, why in failures:
+        console.print(f"{name} failed: {why}", highlight=False, soft_wrap=True, markup=False, style="red")
+    if not rows:
+        return
+    print_rows(console, rows, unit(wanted[0]))
+    sources = ", ".join(dict.fromkeys(each.source for each in swept.finished))
+    wall_s = sum(each.wall_s for each in swept.finished)
+    console.print(
+        f"Requests: {sources}. The runs took {duration(wall_s)}, one after the other. Best is bold.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if options.json is not None:
+        capacities = {} if found is None else {rows[0].workload: found}
+        found_json = as_json(swept.finished, rows, capacities, failures)
+        write_whole(options.json, json.dumps(found_json, indent=1) + "\n")
+        console.print(f"Figures: {options.json}", highlight=False, soft_wrap=True)
+    if options.png is not None:
+        load = f", {rows[0].load:g} {unit(wanted[0])}" if len({row.load for row in rows}) == 1 else ""
+        heading = f"{rows[0].workload} on {setting.fleet}{load}, {setting.requests:,} requests"
+        save_plot(rows, options.png, heading, unit(wanted[0]))
+        console.print(f"Plot: {options.png}", highlight=False, soft_wrap=True)

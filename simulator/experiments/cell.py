@@ -1,0 +1,75 @@
+"""One run by its inputs, all of them, so that a result can be kept under their digest."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.workloads import Arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What runs that are compared have in common."""
+
+    fleet: str = "paper-64"
+    """A named fleet, or a plan's file."""
+    workload: str = "mixed"
+    """A named workload, or a trace's file."""
+    requests: int = 20_000
+    """Measured ones; the last to arrive."""
+    warm_up: int = 5_000
+    """Before these, simulated and not counted."""
+    arrivals: Arrivals = "poisson"
+    tenants: int = 50
+    users: int = 256
+    """Of a closed loop."""
+    think_s: float = 5.0
+    """Mean pause of a closed loop's users."""
+    data: str | None = None
+    """Folder of recorded data to make workloads of, where it has them; None: synthetic ones."""
+    block_size: int = 64
+    eviction: str = "lfu"
+    linear: bool = False
+    """The paper's linear rates in place of measured ones."""
+    faithful: bool = False
+    """A view of the index for each edge, in place of one that equals share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run: a policy under a load with a seed."""
+
+    setting: Setting
+    policy: str
+    rate_per_s: float
+    """Of the whole fleet."""
+    load: float | None
+    """The same as a multiple of the no-reuse capacity; None where a rate was asked for."""
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people: not unique."""
+        if self.setting.arrivals == "closed":
+            load = f"{self.setting.users}users"
+        else:
+            load = f"{self.load:g}" if self.load is not None else f"{self.rate_per_s:g}rps"
+        workload, fleet = Path(self.setting.workload).stem, Path(self.setting.fleet).stem
+        return f"{fleet}-{workload}-{load}-{self.policy}-{self.seed}"
+
+    def inputs(self) -> dict[str, Any]:
+        """Everything that the result follows from, beside the code. Reads the files that it names."""
+        return asdict(self) | {
+            "files": {
+                name: hashlib.sha256(Path(name).read_bytes()).hexdigest()
+                for name in (self.setting.fleet, self.setting.workload)
+                if Path(name).suffix and Path(name).is_file()
+            }
+        }
+
+
+def digest(inputs: dict[str, Any]) -> str:
+    """Name inputs: 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,102 @@
+"""One cell, simulated."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvcompass.engine_model import EvictionPolicy
+from simulator.errors import SimulationError
+from simulator.experiments.cell import Cell, Setting
+from simulator.experiments.policies import policy_named
+from simulator.experiments.watch import Watch, WatchedSource
+from simulator.fleet import Fleet
+from simulator.fleets import FleetOptions, load_fleet
+from simulator.results.figures import RunFigures, run_figures
+from simulator.results.outcome import columns
+from simulator.router import Rival
+from simulator.source import RequestSource
+from simulator.workloads import WorkloadOptions, build_source
+from simulator.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A cell and what came of it."""
+
+    cell: Cell
+    source: str
+    """Workload, origin of its data and arrivals, in words."""
+    figures: RunFigures
+    wall_s: float
+    """Real time that the run took."""
+
+
+def fleet_of(setting: Setting) -> Fleet:
+    """Return the setting's fleet.
+
+    Raises:
+        SimulationError, PlanError: There is no such fleet, or its plan is faulty.
+    """
+    options = FleetOptions(
+        block_size=setting.block_size,
+        timing="linear" if setting.linear else "measured",
+        eviction=EvictionPolicy(setting.eviction),
+    )
+    return load_fleet(setting.fleet, options)
+
+
+def source_of(setting: Setting, fleet: Fleet, rate_per_s: float, seed: int) -> RequestSource:
+    """Return the setting's requests, those of the warm-up included.
+
+    Raises:
+        SimulationError: There is no such workload, or its file is faulty.
+    """
+    return build_source(
+        setting.workload,
+        fleet=fleet,
+        rate_per_s=rate_per_s,
+        seed=seed,
+        count=setting.warm_up + setting.requests,
+        arrivals=setting.arrivals,
+        options=options_of(setting),
+    )
+
+
+def options_of(setting: Setting) -> WorkloadOptions:
+    """Return what a setting says of its workload."""
+    data = None if setting.data is None else Path(setting.data)
+    return WorkloadOptions(tenants=setting.tenants, users=setting.users, think_s=setting.think_s, data=data)
+
+
+def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Finished:
+    """Simulate a cell from cold caches to its last answer.
+
+    Args:
+        cell: What to run.
+        on_progress: Told now and then how many requests have ended.
+
+    Raises:
+        SimulationError: The cell cannot be run, or a law broke.
+    """
+    began = time.monotonic()
+    fleet = fleet_of(cell.setting)
+    source = source_of(cell.setting, fleet, cell.rate_per_s, cell.seed)
+    world, watch = watched_world(fleet, source, policy_named(cell.policy, cell.setting.faithful), cell.seed)
+    world.run(on_progress)
+    if world.records.rows <= cell.setting.warm_up:
+        raise SimulationError(
+            f"{source.label} has {world.records.rows} requests, none beyond the warm-up of "
+            f"{cell.setting.warm_up}; ask for a shorter one",
+            field="warm-up",
+        )
+    figures = run_figures(fleet, columns(world.records), watch.watched(), cell.setting.warm_up)
+    return Finished(cell, source.label, figures, time.monotonic() - began)
+
+
+def watched_world(fleet: Fleet, source: RequestSource, rival: Rival, seed: int) -> tuple[World, Watch]:
+    """Return a world that has not begun, and what looks at it."""
+    watched = WatchedSource(source)
+    world = World(fleet, watched, rival, seed=seed)
+    watched.watch = Watch(world)
+    return world, watched.watch

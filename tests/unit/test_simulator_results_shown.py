@@ -1,0 +1,199 @@
+"""Rows as tables, plots and pages."""
+
+import io
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from simulator.errors import SimulationError
+from simulator.experiments import compare, compare_page
+from simulator.results.plot import save_plot
+from simulator.results.rows import Row, rows
+from simulator.results.table import print_rows
+from tests.models.simulated_runs import PLAIN, run, slower
+
+PNG_SIZE = re.compile(rb"\x89PNG\r\n\x1a\n....IHDR(....)(....)", re.DOTALL)
+POLICIES = ("kvcompass", "regional", "least_loaded", "dynamo")
+
+
+def three_seeds(*loads: float) -> list[Row]:
+    return rows(
+        [
+            run(policy, slower(PLAIN, place + seed / 10), load=load, seed=seed)
+            for load in loads
+            for place, policy in enumerate(POLICIES, start=1)
+            for seed in (1, 2, 3)
+        ]
+    )
+
+
+def printed(found: list[Row], width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_rows(console, found, "x no-reuse capacity")
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def lines(text: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in re.split("[│┃]", line)[1:-1]]
+        for line in text.splitlines()
+        if line[:1] in "│┃" and line
+    ]
+
+
+def test_every_policy_has_a_column_and_every_load_a_table() -> None:
+    found = lines(printed(three_seeds(0.5, 2.0), width=200))
+    heads = [line for line in found if "no-reuse" in line[0]]
+    assert [line[0] for line in heads] == [
+        f"mixed, {load} x no-reuse capacity, 3 seeds" for load in ("0.5", "2")
+    ]
+    assert heads[0][1:] == ["KVCompass", "regional", "least loaded", "Dynamo"]
+    (p50, _) = (line for line in found if line[0] == "TTFT P50, ms")
+    assert [cell.partition(" ")[0] for cell in p50[1:]] == ["120", "220", "320", "420"]
+    assert all("±" in cell for cell in p50[1:])
+
+
+def test_what_does_not_fit_beside_goes_below_and_nothing_is_folded() -> None:
+    wide, narrow = (lines(printed(three_seeds(0.5), width)) for width in (200, 75))
+    assert sorted(cell for line in wide for cell in line[1:]) == sorted(
+        cell for line in narrow for cell in line[1:]
+    )
+    assert len(narrow) == 2 * len(wide)
+
+
+def test_the_best_of_a_line_is_bold_and_a_bound_never_is() -> None:
+    found = rows([run("a", slower(PLAIN, 2.0)), run("b"), run("c", slower(PLAIN, 0.1), bound=True)])
+    console = Console(file=io.StringIO(), width=200, force_terminal=True, color_system="standard")
+    print_rows(console, found, "")
+    assert isinstance(console.file, io.StringIO)
+    (line,) = (line for line in console.file.getvalue().splitlines() if "TTFT P50" in line)
+    assert re.findall(r"\x1b\[1m *([\d,.]+)\x1b", line) == ["100"]
+
+
+@pytest.mark.parametrize("loads", [(0.9,), (0.5, 0.9, 2.0)])
+def test_a_plot_is_a_picture_of_a_legible_size(loads: tuple[float, ...], tmp_path: Path) -> None:
+    path = tmp_path / "x.png"
+    save_plot(three_seeds(*loads), path, "heading", "x no-reuse capacity")
+    found = PNG_SIZE.match(path.read_bytes())
+    assert found is not None
+    width, height = (int.from_bytes(each, "big") for each in found.groups())
+    assert width >= 1_200
+    assert height >= 800
+
+
+def test_a_plot_of_runs_that_all_failed_is_empty_and_no_error(tmp_path: Path) -> None:
+    nothing = replace(
+        PLAIN,
+        ttft_ms=replace(PLAIN.ttft_ms, mean=None, p50=None, p90=None, p99=None),
+        e2e_ms=replace(PLAIN.e2e_ms, mean=None, p50=None, p90=None, p99=None),
+        queue_ms=replace(PLAIN.queue_ms, mean=None, p50=None, p90=None, p99=None),
+        ttft_curve_ms=(),
+        parts=None,
+        parts_middle=None,
+        parts_slowest=None,
+        peak_load_factor=None,
+    )
+    for loads in ((0.9,), (0.5, 0.9)):
+        found = rows([run(policy, nothing, load=load) for load in loads for policy in POLICIES])
+        save_plot(found, tmp_path / "x.png", "heading", "unit")
+        assert "-" in printed(found, 200)
+
+
+def test_a_plot_into_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SimulationError, match="cannot be written"):
+        save_plot(three_seeds(0.9), tmp_path / "nowhere" / "x.png", "heading", "unit")
+    with pytest.raises(SimulationError, match="cannot be written"):
+        save_plot(three_seeds(0.9), tmp_path / "x.nothing", "heading", "unit")
+
+
+def document(better: bool) -> dict[str, object]:
+    factors = {"kvcompass": 1.0, "dynamo": 0.5 if better else 2.0}
+    return {
+        "no_reuse_capacity": {"mixed": {"rate_per_s": 250.0}},
+        "rows": [{"workload": "mixed", "policy": policy, "is_bound": False} for policy in factors],
+        "failures": [],
+        "runs": [
+            {
+                "inputs": {
+                    "setting": {
+                        "workload": "mixed",
+                        "fleet": "paper-64",
+                        "requests": 1_000,
+                        "warm_up": 250,
+                        "arrivals": "poisson",
+                    },
+                    "policy": policy,
+                    "rate_per_s": 250.0 * load,
+                    "load": load,
+                    "seed": seed,
+                },
+                "source": "mixed (synthetic), poisson",
+                "wall_s": 60.0,
+                "figures": json.loads(json.dumps(asdict(slower(PLAIN, factor + seed / 100)))),
+            }
+            for load in (0.5, 2.0)
+            for policy, factor in factors.items()
+            for seed in (1, 2, 3)
+        ],
+    }
+
+
+def test_the_page_lists_what_is_lost_and_says_so_when_nothing_is(tmp_path: Path) -> None:
+    first = compare_page.write(document(better=False), tmp_path)
+    assert {path.relative_to(tmp_path).as_posix() for path in first} == {
+        "img/compare-mixed.png",
+        "reproduction/compare.md",
+    }
+    text = (tmp_path / "reproduction/compare.md").read_text("utf-8")
+    assert "Nowhere, by the median of the seeds." in text
+    assert re.search(r"\| Dynamo \| 1\.98 \| 1\.98 \| 1\.3 \|", text), "over KVCompass's, and the paper's"
+    compare_page.write(document(better=True), tmp_path)
+    text = (tmp_path / "reproduction/compare.md").read_text("utf-8")
+    lost = re.findall(r"^\| mixed \| (\S+) \| ([^|]+) \| .* \| Dynamo \| yes \|", text, re.MULTILINE)
+    assert lost == [
+        (load, figure)
+        for load in ("0.5", "2")
+        for figure in ("TTFT P50, ms", "TTFT P99, ms", "end to end P99, ms")
+    ]
+
+
+def test_a_quick_comparison_is_run_gone_on_with_and_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, folder = tmp_path / "compare.json", tmp_path / "cells"
+    quick = [
+        "--quick",
+        "--requests",
+        "60",
+        "--policies",
+        "random",
+        "round_robin",
+        "--jobs",
+        "1",
+        "--seeds",
+        "1",
+    ]
+    quick += ["--workloads", "mixed", "lmsys"]
+    where = ["--json", str(figures), "--out-dir", str(folder)]
+    assert compare.main([*quick, *where]) == 0
+    found = json.loads(figures.read_text("utf-8"))
+    assert len(found["runs"]) == 2 * 2 * 2
+    assert set(found["no_reuse_capacity"]) == {"mixed", "lmsys"}
+    evictions = {
+        run["inputs"]["setting"]["workload"]: run["inputs"]["setting"]["eviction"] for run in found["runs"]
+    }
+    assert evictions == {"mixed": "lfu", "lmsys": "lru"}
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert compare.main([*quick, *where]) == 0
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert "8 of 8 runs are there already" in capsys.readouterr().out
+    assert compare.main(["--write-docs", str(figures), "--docs", str(tmp_path / "docs")]) == 0
+    text = (tmp_path / "docs/reproduction/compare.md").read_text("utf-8")
+    for workload in ("mixed", "lmsys"):
+        assert f"## {workload}" in text
+        assert (tmp_path / f"docs/img/compare-{workload}.png").stat().st_size > 10_000
