@@ -14,16 +14,19 @@ from simulator.workloads.tokens import VOCABULARY, Tokens
 
 Encode = Callable[[str], Tokens]
 
-_PIECE: Final = re.compile(r"\s?\w{1,5}|\s?[^\w\s]|\s")
+_PIECE: Final = re.compile(r"\s?\w{1,7}|\s*[^\w\s]{1,2}|\s+")
 
 
 def encode_pieces(text: str) -> Tokens:
-    """Cut a text into runs of up to five word characters, or one other, each with a space before it.
+    """Cut a text into runs of up to seven word characters or two others, each with the space before it.
 
-    A stand-in for a tokenizer, about 4 characters of English a token: equal beginnings of texts give equal
-    beginnings of tokens, which is what caches see. A piece's token is its CRC-32 modulo the vocabulary.
-    """
-    return np.fromiter((crc32(piece.encode()) % VOCABULARY for piece in _PIECE.findall(text)), np.int32)
+    A stand-in for a tokenizer, 4 to 6.5 characters a token on English, code and JSON, where a 49K BPE has 3.7
+    to 5.2: equal beginnings of texts give equal beginnings of tokens, which is what caches see. A piece's
+    token is its CRC-32 modulo the vocabulary."""
+    return np.fromiter(
+        (crc32(piece.encode("utf-8", "surrogatepass")) % VOCABULARY for piece in _PIECE.findall(text)),
+        np.int32,
+    )
 
 
 def encode_with(path: Path) -> Encode:
@@ -41,6 +44,7 @@ def encode_with(path: Path) -> Encode:
         raise SimulationError(f"{path}: no tokenizer.json: {error}", field="tokenizer") from error
 
     def encode(text: str) -> Tokens:
-        return np.array(tokenizer.encode(text, add_special_tokens=False).ids, np.int32)
+        whole = text.encode("utf-8", "replace").decode()  # JSON may hold halves of characters
+        return np.array(tokenizer.encode(whole, add_special_tokens=False).ids, np.int32)
 
     return encode
