@@ -1,0 +1,148 @@
+"""No rival sees what it could not know: what happens elsewhere changes nothing before it can have arrived."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from kvcompass.engine_model import ModelLoad
+from simulator.reading import Reading
+from simulator.request import Request
+from simulator.rivals.broadcast import PERIOD_US
+from simulator.rivals.indifferent import Indifferent
+from simulator.rivals.least_loaded import LEAST_LOADED
+from simulator.rivals.registry import RIVALS
+from simulator.router import Rival, Site
+from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
+
+FAR_MS = 600_000.0
+"""One way between regions: longer than all requests arrive."""
+HONEST = [name for name, rival in RIVALS.items() if not rival.is_bound]
+BOUNDS = [name for name, rival in RIVALS.items() if rival.is_bound]
+
+
+def _requests(elsewhere: int) -> list[Request]:
+    """The same requests in region 0, and others elsewhere, as many and other ones for each `elsewhere`."""
+    stream = np.random.Generator(np.random.PCG64(5))
+    here = [
+        ask(i, 60.0 * i, 0, text(int(stream.integers(4)), 6 * PAGE), text(i, 3 * PAGE), answer=20)
+        for i in range(80)
+    ]
+    stream = np.random.Generator(np.random.PCG64(elsewhere))
+    there = [
+        ask(
+            i,
+            float(stream.uniform(0, 4_800)),
+            int(stream.integers(1, 3)),
+            text(int(stream.integers(9)), 9 * PAGE),
+        )
+        for i in range(80, 160)
+    ]
+    return here + there
+
+
+def _decided_early(name: str, elsewhere: int) -> list[tuple[int, int, int, int]]:
+    """What region 0 decided before anything from elsewhere could be there."""
+    run = Run(RIVALS[name], _requests(elsewhere), small_fleet(wan_ms=FAR_MS))
+    return [one for one in run.dispatched if one[1] == 0 and one[0] < 1000.0 * FAR_MS]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_what_happens_elsewhere_changes_no_decision_before_it_can_be_known(name: str) -> None:
+    decided = _decided_early(name, 1)
+    assert decided == _decided_early(name, 2)
+    if name != "chord":  # which asks nodes elsewhere before it decides anything
+        assert len(decided) == 80
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_do_see_what_they_could_not_know(name: str) -> None:
+    """Six long prompts come to region 0 while the others idle, or 200 ms after they have got plenty to do."""
+
+    def decided(busy: bool) -> list[tuple[int, int, int, int]]:
+        here = [ask(i, 200.0, 0, text(i, 100 * PAGE)) for i in range(6)]
+        there = [ask(i, 1.0 if busy else 9_000.0, 1 + i % 2, text(i, 200 * PAGE)) for i in range(6, 18)]
+        run = Run(RIVALS[name], here + there, small_fleet(wan_ms=300.0))
+        return [one for one in run.dispatched if one[2] < 6]
+
+    idle, busy = decided(False), decided(True)
+    assert idle != busy
+    assert max(when for when, _, _, _ in busy) < 300_000
+
+
+class _Peeking(Indifferent):
+    """Reads in one region what an engine of another has just told."""
+
+    name = "peeking"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._told: list[Reading[ModelLoad]] = []
+        site.begin(1, self._listen)
+
+    def _listen(self) -> None:
+        self._told.append(self._site.load(2))
+        self._site.after(1_000, self._listen)
+
+    def arrive(self, request: Request) -> None:
+        assert self._told[0].value.waiting == 0  # old enough
+        assert self._told[-1].value.waiting == 0
+        self._site.dispatch(request, 0)
+
+    def refused(self, request: Request, worker: int) -> None:
+        self._site.fail(request)
+
+
+class _Reaching(_Peeking):
+    """Asks an engine of another region."""
+
+    name = "reaching"
+
+    def arrive(self, request: Request) -> None:
+        self._site.load(2)
+        self._site.dispatch(request, 0)
+
+
+class _Omniscient(_Peeking):
+    """Looks into engines, which is for bounds."""
+
+    name = "omniscient"
+
+    def arrive(self, request: Request) -> None:
+        self._site.engine_now(2)
+        self._site.dispatch(request, 0)
+
+
+@pytest.mark.parametrize(
+    ("router", "complaint"),
+    [
+        (_Peeking, "could not know yet"),
+        (_Reaching, "from within its region"),
+        (_Omniscient, "only a bound"),
+    ],
+)
+def test_a_reading_cannot_be_had_before_its_time(router: type[_Peeking], complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        Run(Rival(router.name, router, "nobody"), [ask(0, 500.0, 0, text("any", PAGE))])
+
+
+def test_loads_told_from_elsewhere_are_a_way_old_and_at_most_a_period_more() -> None:
+    ages: list[int] = []
+
+    def watched(site: Site) -> object:
+        router = LEAST_LOADED.make(site)
+        place = router.arrive
+
+        def arrive(request: Request) -> None:
+            way_us = 1000.0 * 40.0
+            for _, _, at_us in router._told[site.here].values():  # type: ignore[attr-defined]
+                ages.append(site.now_us - at_us)
+                assert way_us <= ages[-1] <= way_us + PERIOD_US
+            place(request)
+
+        router.arrive = arrive  # type: ignore[method-assign]
+        return router
+
+    requests: Sequence[Request] = [ask(i, 300.0 + 7.0 * i, i % 3, text(i, PAGE)) for i in range(100)]
+    Run(Rival("watched", watched, "least_loaded"), requests, small_fleet(wan_ms=40.0))  # type: ignore[arg-type]
+    assert max(ages) > 40_000 + 0.8 * PERIOD_US
