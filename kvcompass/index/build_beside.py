@@ -67,9 +67,7 @@ class BuildBeside:
             before = count
             for first in range(0, int(old.row[BUCKETS]), _BUCKETS):
                 end = min(first + _BUCKETS, int(old.row[BUCKETS]))
-                count = gather_entries(
-                    old.words, old.row, old.slot_key, old.slot_entry, marked, keys, values, count, first, end
-                )
+                count = gather_entries(old, marked, keys, values, count, first, end)
                 if count < 0:
                     yield BuildState.FAILED
                 yield BuildState.BUILDING
@@ -82,7 +80,7 @@ class BuildBeside:
             waiting = np.concatenate(self._noted)
             noted, rest = waiting[:_NOTED], waiting[_NOTED:]
             self._noted = [rest] if rest.size else []
-            if not catch_up(*old, *self.table, *self._scratch, noted):
+            if not catch_up(old, self.table, self._scratch, noted):
                 yield BuildState.FAILED
             if self._noted:
                 yield BuildState.BUILDING

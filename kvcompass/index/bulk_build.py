@@ -10,8 +10,8 @@ from kvcompass.index.table_arrays import new_table
 from kvcompass.index.table_memory import Touching, written_at_random
 from kvcompass.kernels.arrays import U64
 from kvcompass.kernels.bulk import place_keys, settle_bits, settle_buckets
+from kvcompass.kernels.rebuild import load_keys
 from kvcompass.kernels.state import Scratch, Table
-from kvcompass.kernels.writer import load_keys
 
 _KEYS: Final = 8_192
 _BUCKETS: Final = 4_096
@@ -51,17 +51,17 @@ class BulkBuild:
             yield True
         for first in range(0, keys.size, _KEYS):
             end = min(first + _KEYS, keys.size)
-            place_keys(table.slot_key, table.slot_entry, table.row, keys, left, first, end)
+            place_keys(table, keys, left, first, end)
             yield True
         for first in range(0, self._size.buckets, _BUCKETS):
             end = min(first + _BUCKETS, self._size.buckets)
-            yield settle_buckets(*table, links, self._scratch.keys, values, left, first, end)
+            yield settle_buckets(table, self._scratch, links, values, left, first, end)
         words = self._size.value_offset
         for first in range(0, words, _WORDS):
             settle_bits(table.words, table.row, links, first, min(first + _WORDS, words))
             yield True
         over = left[1 : int(left[0]) + 1]
-        yield load_keys(*table, *self._scratch, keys[over], values[over]) == over.size
+        yield load_keys(table, self._scratch, keys[over], values[over]) == over.size
 
     def run(self) -> bool:
         """Do all that is left; whether the table was built."""

@@ -29,11 +29,11 @@ class OpenReport:
 
     def before_edit(self, table: Table, keys: U64) -> None:
         """These keys are about to be edited."""
-        self._count -= int(keep_keys(*table, self._kept, keys, self._slot, 0))
+        self._count -= int(keep_keys(table, self._kept, keys, self._slot, 0))
 
     def after_edit(self, table: Table, keys: U64) -> None:
         """They were: those that the worker holds now are kept."""
-        self._count += int(keep_keys(*table, self._kept, keys, self._slot, 1))
+        self._count += int(keep_keys(table, self._kept, keys, self._slot, 1))
 
     def is_complete(self, table: Table) -> bool:
         """It has ended, and the table holds of the worker what was kept and nothing else. O(1)."""
@@ -44,15 +44,7 @@ class OpenReport:
         keys, buckets = np.empty(_KEYS, np.uint64), int(table.row[BUCKETS])
         first = int(self._bucket) % buckets
         self._bucket, count = gather_unkept(
-            table.words,
-            table.row,
-            table.slot_key,
-            table.slot_entry,
-            self._kept,
-            self._slot,
-            first,
-            min(first + _BUCKETS, buckets),
-            keys,
+            table, self._kept, self._slot, first, min(first + _BUCKETS, buckets), keys
         )
         return keys[:count]
 
@@ -66,4 +58,4 @@ class OpenReport:
         entries = old.slot_entry[held] - np.uint32(1)
         kept = (self._kept[entries >> 3] >> (entries & 7).astype(np.uint8)) & 1 != 0
         self._kept = np.zeros(-(-new.slot_entry.size // 8), np.uint8)
-        self._count = int(keep_keys(*new, self._kept, old.slot_key[held][kept], self._slot, 1))
+        self._count = int(keep_keys(new, self._kept, old.slot_key[held][kept], self._slot, 1))

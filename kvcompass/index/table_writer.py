@@ -213,7 +213,7 @@ class TableWriter:
         first = self._clear_at % buckets
         count = min(_SLICE, buckets - first)
         slots = np.array(sorted(self.clearing), np.int64)
-        end = clear_slice(*self.table, *self.wide, *self._scratch, slots, first, count, self._id, self._out)
+        end = clear_slice(self.table, self.wide, self._scratch, slots, first, count, self._id, self._out)
         run.add(self._out[:end], 1, count * slots.size // _CLEAR_WORK)
         self._clear_at = first + count
         self.clearing = {slot for slot in self.clearing if self.table.workers[slot, HELD]}
@@ -261,7 +261,7 @@ class TableWriter:
         assert self.is_growing
         while buckets > 0 and self.wide.counts[SPLIT] < self.table.row[BUCKETS]:
             some = min(buckets, _SLICE)
-            end = grow_slice(*self.table, *self.wide, some, self._id, self._out)
+            end = grow_slice(self.table, self.wide, some, self._id, self._out)
             run.add(self._out[:end], 1, some // _SPLIT_WORK)
             buckets -= some
         if self.wide.counts[SPLIT] == self.table.row[BUCKETS]:
@@ -309,7 +309,7 @@ class TableWriter:
 
     def _swap(self, run: PatchRun) -> None:
         wide, self.wide = self.wide, self._blank
-        if not finish_growth(*wide, *self._scratch, self.table.free, self.table.counts):
+        if not finish_growth(wide, self._scratch, self.table):
             self._rebuild(run)
             return
         wide.counts[SPLIT] = 0

@@ -170,6 +170,14 @@ def read_print(words: Words, row: U64, bucket: np.uint64, slot: np.uint64) -> np
 
 
 @kernel
+def with_print(words: Words, prints: np.uint64, slot: np.uint64, key_print: np.uint64) -> np.uint64:
+    """A bucket's four fingerprints with another one in a slot."""
+    shift = print_shift(words, slot)
+    mask = _BYTE if words.dtype == LINES else _PRINT
+    return (prints & ~(mask << shift)) | (key_print << shift)
+
+
+@kernel
 def named_bucket(words: Words, row: U64, bucket_mix: np.uint64, node_mix: np.uint64) -> np.uint64:
     """The candidate bucket that the Othello names for a key."""
     a = first_node(node_mix, row[NODES_A])

@@ -17,20 +17,20 @@ from typing import Final
 import numpy as np
 
 from kvcompass.kernels.arrays import I64, U32, U64, Int, Words
-from kvcompass.kernels.buckets import fingerprint, print_shift, put_seed_and_prints, put_value
+from kvcompass.kernels.buckets import fingerprint
+from kvcompass.kernels.forest import link_edge, pin_edge
 from kvcompass.kernels.hashing import (
-    SEEDS,
     first_bucket,
     first_node,
     mix_bucket,
     mix_node,
     second_bucket,
     second_node,
-    slot_of,
 )
 from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT, SLOTS, node_shift, put_word
 from kvcompass.kernels.jit import kernel
-from kvcompass.kernels.state import ENTRIES, NEXT, PIN_LIMIT, PINNED, PINNED_EVER
+from kvcompass.kernels.seating import seat_keys
+from kvcompass.kernels.state import ENTRIES, NEXT, PIN_LIMIT, PINNED, Scratch, Table
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
@@ -41,11 +41,12 @@ _EVICTIONS: Final = 200
 
 
 @kernel
-def place_keys(slot_key: U64, slot_entry: U32, row: U64, keys: U64, left: I64, first: Int, end: Int) -> None:
+def place_keys(table: Table, keys: U64, left: I64, first: Int, end: Int) -> None:
     """Give keys[first:end] a slot each; slot_entry then holds a key's number + 1, of all of `keys`.
 
     `left` is int64[n + 1]: left[0] numbers are left over, in left[1:].
     """
+    row, slot_key, slot_entry = table.row, table.slot_key, table.slot_entry
     for i in range(first, end):
         number = np.uint32(i + 1)
         key: np.uint64 = keys[i]
@@ -86,18 +87,9 @@ def _free(slot_entry: U32, bucket: Int) -> Int:
 
 @kernel
 def settle_buckets(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
+    table: Table,
+    scratch: Scratch,
     links: U32,
-    group: U64,
     values: U64,
     left: I64,
     first: Int,
@@ -105,9 +97,10 @@ def settle_buckets(
 ) -> bool:
     """Write buckets first..end-1, number their entries and join the nodes of their keys.
 
-    `links` (uint32[nodes]) is zero before the first call; `group` is uint64[4, 4], working memory; `values`
-    has one for each key; keys that do not fit are added to `left`. False if a bucket has no seed (1 in 1e11).
+    `links` (uint32[nodes]) is zero before the first call; `values` has one for each key; keys that do not fit
+    are added to `left`. False if a bucket has no seed (1 in 1e11).
     """
+    words, row, slot_entry, group = table.words, table.row, table.slot_entry, scratch.keys
     for bucket in range(first, end):
         held = 0
         for j in range(SLOTS):
@@ -115,7 +108,7 @@ def settle_buckets(
             number = np.int64(slot_entry[at]) - 1
             if number < 0:
                 continue
-            key: np.uint64 = slot_key[at]
+            key: np.uint64 = table.slot_key[at]
             node_mix = mix_node(key) * row[SALT]
             bucket_mix = mix_bucket(key) * row[SALT]
             slot_entry[at] = 0
@@ -124,45 +117,25 @@ def settle_buckets(
                 twice = twice or group[i, 0] == key
             if twice:
                 continue
-            if not _join(row, edges, heads, pins, counts, links, bucket, bucket_mix, node_mix):
+            if not _join(table, links, bucket, bucket_mix, node_mix):
                 left[0] += 1
                 left[left[0]] = number
                 continue
             group[held, 0] = key
             group[held, 1] = node_mix
-            group[held, 2] = bucket_mix
-            group[held, 3] = np.uint64(number)
+            group[held, 2] = fingerprint(words, bucket_mix, node_mix)
+            group[held, 3] = values[number]
+            scratch.entries[held] = table.counts[NEXT]
             held += 1
-        if held == 0:
-            continue
-        seed = _seed_of(group, held)
-        if seed == np.uint64(SEEDS):
+        if held > 0 and not seat_keys(table, scratch, bucket, held):
             return False
-        prints = _0
-        for j in range(held):
-            slot = slot_of(group[j, 1], seed)
-            place = SLOTS * bucket + np.int64(slot)
-            slot_key[place] = group[j, 0]
-            slot_entry[place] = np.uint32(counts[NEXT] - held + j + 1)
-            prints |= fingerprint(words, group[j, 2], group[j, 1]) << print_shift(words, slot)
-            put_value(words, row, np.uint64(bucket), slot, values[np.int64(group[j, 3])])
-        put_seed_and_prints(words, row, np.uint64(bucket), seed, prints)
     return True
 
 
 @kernel
-def _join(
-    row: U64,
-    edges: U32,
-    heads: U32,
-    pins: U32,
-    counts: I64,
-    links: U32,
-    bucket: Int,
-    bucket_mix: np.uint64,
-    node_mix: np.uint64,
-) -> bool:
+def _join(table: Table, links: U32, bucket: Int, bucket_mix: np.uint64, node_mix: np.uint64) -> bool:
     """Take the next entry for a key in a bucket and link or pin it; False if its bit cannot be had."""
+    row, counts = table.row, table.counts
     a = np.int64(first_node(node_mix, row[NODES_A]))
     b = np.int64(second_node(node_mix, row[NODES_A], row[NODES_B]))
     root_a, up_a = _root(links, a)
@@ -183,17 +156,12 @@ def _join(
     entry: Int = counts[NEXT]
     counts[NEXT] += 1
     counts[ENTRIES] += 1
-    edges[entry, 0] = np.uint32(a)
-    edges[entry, 1] = np.uint32(b)
+    table.edges[entry, 0] = np.uint32(a)
+    table.edges[entry, 1] = np.uint32(b)
     if joined:
-        pins[counts[PINNED]] = np.uint32(entry)
-        counts[PINNED] += 1
-        counts[PINNED_EVER] += 1
+        pin_edge(table, entry)
     else:
-        edges[entry, 2] = heads[a]
-        edges[entry, 3] = heads[b]
-        heads[a] = np.uint32(entry + 1)
-        heads[b] = np.uint32(entry + 1)
+        link_edge(table, entry)
     return True
 
 
@@ -210,24 +178,6 @@ def _root(links: U32, node: Int) -> tuple[Int, np.uint32]:
         up ^= link & _TOP
         node = parent
     return node, up
-
-
-@kernel
-def _seed_of(group: U64, held: Int) -> np.uint64:
-    """The first seed that keeps the keys in `group` apart; SEEDS if none does."""
-    seed = _0
-    while seed < np.uint64(SEEDS):
-        taken = _0
-        for j in range(held):
-            bit = _1 << slot_of(group[j, 1], seed)
-            if taken & bit != _0:
-                taken = _0
-                break
-            taken |= bit
-        if taken != _0:
-            return seed
-        seed += _1
-    return seed
 
 
 @kernel

@@ -23,7 +23,9 @@ def _checked(index: Any) -> Any:
 
 
 def checked(argument: Any) -> Any:
-    """The argument, as a CheckedArray on the same memory if it is an array."""
+    """The argument, as a CheckedArray on the same memory if it is an array, or with such if it is a tuple."""
     if type(argument) is np.ndarray:
         return argument.view(CheckedArray)
+    if isinstance(argument, tuple) and any(type(part) is np.ndarray for part in argument):
+        return type(argument)(*map(checked, argument))
     return argument

@@ -6,12 +6,13 @@ import numpy as np
 
 from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.buckets import (
-    fingerprint,
-    print_shift,
     put_seed_and_prints,
     put_value,
+    read_print,
+    read_prints,
     read_seed,
     read_value,
+    with_print,
 )
 from kvcompass.kernels.forest import (
     RIGHT,
@@ -20,7 +21,6 @@ from kvcompass.kernels.forest import (
     walk_sides,
 )
 from kvcompass.kernels.hashing import (
-    SEEDS,
     first_bucket,
     mix_bucket,
     mix_node,
@@ -29,6 +29,7 @@ from kvcompass.kernels.hashing import (
 )
 from kvcompass.kernels.image import BUCKETS, SALT, SLOTS
 from kvcompass.kernels.jit import kernel
+from kvcompass.kernels.seating import seat_keys
 from kvcompass.kernels.state import (
     MOVES,
     PATH_LIMIT,
@@ -41,7 +42,6 @@ from kvcompass.kernels.state import (
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
-_BYTE: Final = np.uint64(255)
 
 
 @kernel
@@ -54,68 +54,84 @@ def free_slot(table: Table, bucket: Int) -> Int:
 
 
 @kernel
-def place(table: Table, scratch: Scratch, bucket: Int, key: np.uint64, value: np.uint64, entry: Int) -> bool:
+def place(
+    table: Table,
+    scratch: Scratch,
+    bucket: Int,
+    key: np.uint64,
+    node_mix: np.uint64,
+    key_print: np.uint64,
+    value: np.uint64,
+    entry: Int,
+) -> bool:
     """Put a key into a bucket with a free slot, under a seed that keeps its keys apart.
 
     False, with nothing changed, when no seed does (one full bucket in 1e11) or too many buckets were touched.
     """
-    row = table.row
-    group = scratch.keys
-    entries = scratch.entries
     if scratch.fill[1] >= TOUCHED_LIMIT:
         return False
+    words, row, index = table.words, table.row, np.uint64(bucket)
+    seed = read_seed(words, row, index)
+    slot = slot_of(node_mix, seed)
+    at = 4 * bucket + np.int64(slot)
+    if table.slot_entry[at] == 0:
+        table.slot_key[at] = key
+        table.slot_entry[at] = np.uint32(entry + 1)
+        put_value(words, row, index, slot, value)
+        prints = with_print(words, read_prints(words, row, index), slot, key_print)
+        put_seed_and_prints(words, row, index, seed, prints)
+    elif not _reseat(table, scratch, bucket, key, node_mix, key_print, value, entry):
+        return False
+    scratch.touched[scratch.fill[1]] = bucket
+    scratch.fill[1] += 1
+    return True
+
+
+@kernel
+def _reseat(
+    table: Table,
+    scratch: Scratch,
+    bucket: Int,
+    key: np.uint64,
+    node_mix: np.uint64,
+    key_print: np.uint64,
+    value: np.uint64,
+    entry: Int,
+) -> bool:
+    """Place a key under another seed, which moves the bucket's other keys between its slots."""
+    words, row, index = table.words, table.row, np.uint64(bucket)
     held = 0
     for j in range(SLOTS):
         at = 4 * bucket + j
         if table.slot_entry[at] != 0:
-            group[held, 0] = table.slot_key[at]
-            group[held, 3] = read_value(table.words, row, np.uint64(bucket), np.uint64(j))
-            entries[held] = np.int64(table.slot_entry[at]) - 1
+            other: np.uint64 = table.slot_key[at]
+            scratch.keys[held, 0] = other
+            scratch.keys[held, 1] = mix_node(other) * row[SALT]
+            scratch.keys[held, 2] = read_print(words, row, index, np.uint64(j))
+            scratch.keys[held, 3] = read_value(words, row, index, np.uint64(j))
+            scratch.entries[held] = np.int64(table.slot_entry[at])
             held += 1
-    group[held, 0] = key
-    group[held, 3] = value
-    entries[held] = entry
-    held += 1
-    for j in range(held):
-        group[j, 1] = mix_node(group[j, 0]) * row[SALT]
-        group[j, 2] = mix_bucket(group[j, 0]) * row[SALT]
+    scratch.keys[held, 0] = key
+    scratch.keys[held, 1] = node_mix
+    scratch.keys[held, 2] = key_print
+    scratch.keys[held, 3] = value
+    scratch.entries[held] = entry + 1
+    return seat_keys(table, scratch, bucket, held + 1)
 
-    seed = read_seed(table.words, row, np.uint64(bucket))
-    tried = 0
-    while True:
-        taken = _0
-        for j in range(held):
-            bit = _1 << slot_of(group[j, 1], seed)
-            if taken & bit != _0:
-                taken = _0
-                break
-            taken |= bit
-        if taken != _0:
-            break
-        tried += 1
-        if tried == SEEDS:
-            return False
-        seed = (seed + _1) & _BYTE
 
-    prints = _0
-    for j in range(SLOTS):
-        table.slot_entry[4 * bucket + j] = 0
-    for j in range(held):
-        slot = slot_of(group[j, 1], seed)
-        at = 4 * bucket + np.int64(slot)
-        table.slot_key[at] = group[j, 0]
-        table.slot_entry[at] = np.uint32(entries[j] + 1)
-        prints |= fingerprint(table.words, group[j, 2], group[j, 1]) << print_shift(table.words, slot)
-    for s in range(SLOTS):
-        word = _0
-        for j in range(held):
-            if np.int64(slot_of(group[j, 1], seed)) == s:
-                word = group[j, 3]
-        put_value(table.words, row, np.uint64(bucket), np.uint64(s), word)
-    put_seed_and_prints(table.words, row, np.uint64(bucket), seed, prints)
-    scratch.touched[scratch.fill[1]] = bucket
-    scratch.fill[1] += 1
-    return True
+@kernel
+def other_bucket(table: Table, bucket: Int, slot: Int) -> Int:
+    """The other candidate bucket of the key in a slot."""
+    bucket_mix = mix_bucket(table.slot_key[4 * bucket + slot]) * table.row[SALT]
+    first = np.int64(first_bucket(bucket_mix, table.row[BUCKETS]))
+    second = np.int64(second_bucket(bucket_mix, table.row[BUCKETS]))
+    return second if first == bucket else first
+
+
+@kernel
+def slot_in_turn(turn: Int, bucket: Int, depth: Int) -> Int:
+    """The slot of a bucket that a search looks at `turn`-th: not always the first one first."""
+    return (turn + bucket + depth) & 3
 
 
 @kernel
@@ -126,7 +142,6 @@ def find_path(table: Table, scratch: Scratch, named: Int, other: Int) -> Int:
     noted stay true while the path's moves are made from its far end.
     """
     search = scratch.search
-    buckets = table.row[BUCKETS]
     queued = 0
     for root in (named, other):
         if root >= 0:
@@ -143,11 +158,8 @@ def find_path(table: Table, scratch: Scratch, named: Int, other: Int) -> Int:
         depth = search[at, 3]
         if depth < PATH_LIMIT:
             for turn in range(SLOTS):
-                slot = (turn + bucket + depth) & 3
-                bucket_mix = mix_bucket(table.slot_key[4 * bucket + slot]) * table.row[SALT]
-                first = np.int64(first_bucket(bucket_mix, buckets))
-                second = np.int64(second_bucket(bucket_mix, buckets))
-                target = second if first == bucket else first
+                slot = slot_in_turn(turn, bucket, depth)
+                target = other_bucket(table, bucket, slot)
                 if queued == SEARCH_LIMIT or _on_path(scratch, at, target):
                     continue
                 search[queued, 0] = target
@@ -218,7 +230,9 @@ def _move(table: Table, scratch: Scratch, source: Int, slot: Int, target: Int) -
         return False
     if not flip_side(table, scratch, side, count):
         return False
-    if not place(table, scratch, target, key, value, entry):
+    key_print = read_print(table.words, table.row, np.uint64(source), np.uint64(slot))
+    node_mix = mix_node(key) * table.row[SALT]
+    if not place(table, scratch, target, key, node_mix, key_print, value, entry):
         scratch.fill[0] -= count
         flip_side(table, scratch, side, count)
         return False

@@ -12,6 +12,7 @@ import numpy as np
 from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.image import NODES_A, put_bit, read_bit
 from kvcompass.kernels.jit import kernel
+from kvcompass.kernels.prefetch import prefetch
 from kvcompass.kernels.state import (
     FLIPPED_LIMIT,
     FLIPS,
@@ -51,16 +52,16 @@ def walk_sides(table: Table, scratch: Scratch, a: Int, b: Int, skip: Int) -> tup
     found_right: Int = 1
     seen = 0
     while True:
-        if seen >= found_left:
-            return LEFT, found_left
         found_left = _expand(table, scratch, 0, seen, found_left, b)
         if found_left < 0:
             return found_left + 4, 0
-        if seen >= found_right:
-            return RIGHT, found_right
+        if found_left == seen + 1:
+            return LEFT, found_left
         found_right = _expand(table, scratch, WALK_LIMIT, seen, found_right, a)
         if found_right < 0:
             return found_right + 4, 0
+        if found_right == seen + 1:
+            return RIGHT, found_right
         seen += 1
 
 
@@ -81,6 +82,7 @@ def _expand(table: Table, scratch: Scratch, base: Int, seen: Int, found: Int, go
                 return JOINED - 4
             if found >= WALK_LIMIT:
                 return TOO_LARGE - 4
+            prefetch(table.heads, np.uint64(other))
             walk[base + found] = other
             walk[base + 2 * WALK_LIMIT + found] = edge
             found += 1

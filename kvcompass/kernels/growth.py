@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U32, U64, Int, Words
+from kvcompass.kernels.arrays import U32, Int
 from kvcompass.kernels.forest import link_edge, promote_pins, unlink_edge
 from kvcompass.kernels.hashing import (
     first_bucket,
@@ -121,102 +121,44 @@ def forget_entry(wide: Table, entry: Int) -> None:
 
 
 @kernel
-def grow_slice(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
-    wide_words: Words,
-    wide_row: U64,
-    wide_slot_key: U64,
-    wide_slot_entry: U32,
-    wide_edges: U32,
-    wide_heads: U32,
-    wide_free: U32,
-    wide_pins: U32,
-    wide_counts: I64,
-    wide_workers: U64,
-    buckets: Int,
-    table_id: Int,
-    out: U32,
-) -> Int:
+def grow_slice(table: Table, wide: Table, buckets: Int, table_id: Int, out: U32) -> Int:
     """Split up to `buckets` more buckets, and a like share of the Othello bits; one group.
 
     Returns the words written to `out`, which must have room for buckets/8 + 16.
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    wide = Table(
-        wide_words,
-        wide_row,
-        wide_slot_key,
-        wide_slot_entry,
-        wide_edges,
-        wide_heads,
-        wide_free,
-        wide_pins,
-        wide_counts,
-        wide_workers,
-    )
+    row = table.row
     all_buckets = np.int64(row[BUCKETS])
-    first: Int = wide_counts[SPLIT]
+    first: Int = wide.counts[SPLIT]
     end = min(all_buckets, first + buckets)
-    spread_from: Int = wide_counts[SPREAD]
-    all_words = bit_words(words, np.int64(row[NODES_A] + row[NODES_B]))
+    spread_from: Int = wide.counts[SPREAD]
+    all_words = bit_words(table.words, np.int64(row[NODES_A] + row[NODES_B]))
     spread_to = all_words if end == all_buckets else min(all_words, spread_from + 3 * (end - first))
-    spread_words(words, row, wide_words, wide_row, spread_from, spread_to)
-    wide_counts[SPREAD] = spread_to
+    spread_words(table.words, row, wide.words, wide.row, spread_from, spread_to)
+    wide.counts[SPREAD] = spread_to
     at = write_spread(out, GROUP_HEADER, table_id, spread_from, spread_to - spread_from)
     at = begin_split(out, at, table_id, first, end - first)
     begin = at - ((end - first) + 7) // 8
     for bucket in range(first, end):
         put_split(out, begin, bucket - first, split_entries(table, wide, bucket))
-    wide_counts[SPLIT] = end
+    wide.counts[SPLIT] = end
     out[0] = np.uint32(at)
     out[1] = np.uint32(2)
     return at
 
 
 @kernel
-def finish_growth(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
-    walk: I64,
-    search: I64,
-    flipped: I64,
-    touched: I64,
-    fill: I64,
-    group: U64,
-    entries: I64,
-    old_free: U32,
-    old_counts: I64,
-) -> bool:
-    """Make a table that has split every bucket of another one ready to take its place.
+def finish_growth(wide: Table, scratch: Scratch, old: Table) -> bool:
+    """Make a table that has split every bucket of the old one ready to take its place.
 
     False if it must not: it has more pins than a table may have.
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
-    if counts[PINNED] == LOST:
+    if wide.counts[PINNED] == LOST:
         return False
-    promote_pins(table, scratch)
-    if counts[PINNED] > PIN_LIMIT:
+    promote_pins(wide, scratch)
+    if wide.counts[PINNED] > PIN_LIMIT:
         return False
-    for i in range(old_counts[FREE]):
-        free[i] = old_free[i]
+    for i in range(old.counts[FREE]):
+        wide.free[i] = old.free[i]
     for column in (FREE, NEXT, ENTRIES, PINNED_EVER, MOVES, FLIPS):
-        counts[column] = old_counts[column]
+        wide.counts[column] = old.counts[column]
     return True

@@ -57,6 +57,8 @@ _40: Final = np.uint64(40)
 def put_word(words: Words, row: U64, index: np.uint64, word: np.uint64) -> None:
     """Write word `index` of an image (relative to BASE) and update the row's digest."""
     at = row[BASE] + index
+    if np.uint64(words[at]) == word:
+        return
     place = mix_place((row[TABLE] << _40) | index)
     row[DIGEST] ^= mix_word(place, np.uint64(words[at])) ^ mix_word(place, word)
     words[at] = word

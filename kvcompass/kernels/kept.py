@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U8, U32, U64, Int, Words
+from kvcompass.kernels.arrays import U8, U64, Int
 from kvcompass.kernels.buckets import read_value
 from kvcompass.kernels.image import SLOTS
+from kvcompass.kernels.insertion import find_slot
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.state import Table
-from kvcompass.kernels.writer import find_slot
 
 _0: Final = np.uint64(0)
 _3: Final = np.uint64(3)
@@ -22,16 +22,7 @@ _3: Final = np.uint64(3)
 
 @kernel
 def keep_keys(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
+    table: Table,
     kept: U8,
     keys: U64,
     worker_slot: Int,
@@ -41,14 +32,13 @@ def keep_keys(
 
     `kept` is uint8[slots / 8, rounded up]: bit e & 7 of kept[e >> 3] is that of entry e.
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
     changed = 0
     for i in range(keys.size):
         at = find_slot(table, keys[i])
         if at < 0:
             continue
-        value = read_value(words, row, np.uint64(at >> 2), np.uint64(at & 3))
-        entry = np.int64(slot_entry[at]) - 1
+        value = read_value(table.words, table.row, np.uint64(at >> 2), np.uint64(at & 3))
+        entry = np.int64(table.slot_entry[at]) - 1
         bit = (np.int64(kept[entry >> 3]) >> (entry & 7)) & 1
         if (value >> np.uint64(2 * worker_slot)) & _3 != _0 and bit != wanted:
             kept[entry >> 3] = np.uint8(np.int64(kept[entry >> 3]) ^ (1 << (entry & 7)))
@@ -58,10 +48,7 @@ def keep_keys(
 
 @kernel
 def gather_unkept(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
+    table: Table,
     kept: U8,
     worker_slot: Int,
     first: Int,
@@ -79,10 +66,10 @@ def gather_unkept(
             return bucket, count
         for j in range(SLOTS):
             at = SLOTS * bucket + j
-            entry = np.int64(slot_entry[at]) - 1
+            entry = np.int64(table.slot_entry[at]) - 1
             if entry < 0 or (np.int64(kept[entry >> 3]) >> (entry & 7)) & 1 != 0:
                 continue
-            if (read_value(words, row, np.uint64(bucket), np.uint64(j)) >> shift) & _3 != _0:
-                keys[count] = slot_key[at]
+            if (read_value(table.words, table.row, np.uint64(bucket), np.uint64(j)) >> shift) & _3 != _0:
+                keys[count] = table.slot_key[at]
                 count += 1
     return end, count

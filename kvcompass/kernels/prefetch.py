@@ -11,7 +11,7 @@ from kvcompass.kernels.jit import JIT
 Ask = Callable[[Words, np.uint64], None]
 
 
-def _nothing(words: Words, index: np.uint64) -> None:
+def _nothing(array: Words, index: np.uint64) -> None:
     """Ask for nothing."""
 
 
@@ -22,14 +22,14 @@ def _instruction() -> Ask:
     from numba.extending import intrinsic
 
     tools: Any = cgutils
-    flag = ir.IntType(32)
+    flag, byte = ir.IntType(32), ir.IntType(8).as_pointer()
     to_read, keep, data = flag(0), flag(3), flag(1)
 
     @intrinsic
     def load_soon(typing: Any, words: Any, index: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
-            address = builder.gep(array.data, [arguments[1]])
+            address = builder.bitcast(builder.gep(array.data, [arguments[1]]), byte)
             kind = ir.FunctionType(ir.VoidType(), [address.type, flag, flag, flag])
             function = tools.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
             builder.call(function, [address, to_read, keep, data])
@@ -41,4 +41,4 @@ def _instruction() -> Ask:
 
 
 prefetch: Final[Ask] = _instruction() if JIT else _nothing
-"""Start to load the cache line of words[index]. The index may lie anywhere; nothing is read."""
+"""Start to load the cache line of element `index` of an array, counted flat; it may lie anywhere."""

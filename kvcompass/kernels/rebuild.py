@@ -9,102 +9,64 @@ from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import I64, U8, U32, U64, Int, Words
+from kvcompass.kernels.arrays import U8, U64, Int
 from kvcompass.kernels.buckets import put_value, read_value
-from kvcompass.kernels.image import SLOTS
+from kvcompass.kernels.hashing import mix_bucket, mix_node
+from kvcompass.kernels.image import SALT, SLOTS
+from kvcompass.kernels.insertion import find_mixed, find_slot, insert, remove_entry
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.state import Scratch, Table
-from kvcompass.kernels.writer import find_slot, insert, remove_entry
 
 _0: Final = np.uint64(0)
 
 
 @kernel
-def gather_entries(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    marked: U8,
-    keys: U64,
-    values: U64,
-    count: Int,
-    first: Int,
-    end: Int,
-) -> Int:
+def gather_entries(table: Table, marked: U8, keys: U64, values: U64, count: Int, first: Int, end: Int) -> Int:
     """Append unmarked entries of buckets first..end-1 to keys[count:] and values, and mark them.
 
     `marked` is uint8[slots], by entry. Returns the new count, -1 when there is no room for more.
     """
     for at in range(SLOTS * first, SLOTS * end):
-        entry = np.int64(slot_entry[at]) - 1
+        entry = np.int64(table.slot_entry[at]) - 1
         if entry < 0 or marked[entry] != 0:
             continue
         if count == keys.size:
             return -1
         marked[entry] = 1
-        keys[count] = slot_key[at]
-        values[count] = read_value(words, row, np.uint64(at >> 2), np.uint64(at & 3))
+        keys[count] = table.slot_key[at]
+        values[count] = read_value(table.words, table.row, np.uint64(at >> 2), np.uint64(at & 3))
         count += 1
     return count
 
 
 @kernel
-def catch_up(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
-    new_words: Words,
-    new_row: U64,
-    new_slot_key: U64,
-    new_slot_entry: U32,
-    new_edges: U32,
-    new_heads: U32,
-    new_free: U32,
-    new_pins: U32,
-    new_counts: I64,
-    new_workers: U64,
-    walk: I64,
-    search: I64,
-    flipped: I64,
-    touched: I64,
-    fill: I64,
-    group: U64,
-    entries: I64,
-    keys: U64,
-) -> bool:
+def catch_up(old: Table, new: Table, scratch: Scratch, keys: U64) -> bool:
     """Make the new table hold of each key what the old one holds; False when one finds no place."""
-    old = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    new = Table(
-        new_words,
-        new_row,
-        new_slot_key,
-        new_slot_entry,
-        new_edges,
-        new_heads,
-        new_free,
-        new_pins,
-        new_counts,
-        new_workers,
-    )
-    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
     for i in range(keys.size):
         value = _0
         at = find_slot(old, keys[i])
         if at >= 0:
-            value = read_value(words, row, np.uint64(at >> 2), np.uint64(at & 3))
-        at = find_slot(new, keys[i])
+            value = read_value(old.words, old.row, np.uint64(at >> 2), np.uint64(at & 3))
+        bucket_mix = mix_bucket(keys[i]) * new.row[SALT]
+        node_mix = mix_node(keys[i]) * new.row[SALT]
+        at = find_mixed(new, keys[i], bucket_mix, node_mix)
         if at >= 0:
-            put_value(new_words, new_row, np.uint64(at >> 2), np.uint64(at & 3), value)
+            put_value(new.words, new.row, np.uint64(at >> 2), np.uint64(at & 3), value)
             if value == _0:
                 remove_entry(new, scratch, at)
-        elif value != _0 and not insert(new, scratch, keys[i], value):
+        elif value != _0 and not insert(new, scratch, keys[i], bucket_mix, node_mix, value):
             return False
     return True
+
+
+@kernel
+def load_keys(table: Table, scratch: Scratch, keys: U64, values: U64) -> Int:
+    """Insert keys, but those that are there already; how many found a place. `workers` is left as it is."""
+    for i in range(keys.size):
+        bucket_mix = mix_bucket(keys[i]) * table.row[SALT]
+        node_mix = mix_node(keys[i]) * table.row[SALT]
+        if find_mixed(table, keys[i], bucket_mix, node_mix) < 0 and not insert(
+            table, scratch, keys[i], bucket_mix, node_mix, values[i]
+        ):
+            return i
+    return keys.size

@@ -37,6 +37,8 @@ WALK_LIMIT: Final = 4096
 """Nodes of the smaller side of a component that a flip may touch; more makes the table rebuild."""
 FLIPPED_LIMIT: Final = 4 * WALK_LIMIT
 TOUCHED_LIMIT: Final = 64
+AHEAD: Final = 64
+"""Keys of a batch that may be looked at ahead of their edits; a power of two."""
 SEARCH_LIMIT: Final = 1024
 """Buckets a search for a cuckoo path looks at before the table counts as full."""
 PATH_LIMIT: Final = 5
@@ -87,9 +89,11 @@ class Scratch(NamedTuple):
     fill: I64
     """int64[2]: used length of `flipped` and `touched`."""
     keys: U64
-    """uint64[4, 4]: key, node mix, bucket mix, value of up to four keys being placed in a bucket."""
+    """uint64[4, 4]: key, node mix, fingerprint, value of up to four keys being placed in a bucket."""
     entries: I64
-    """int64[4]: their entries."""
+    """int64[4]: their entries + 1."""
+    ahead: U64
+    """uint64[AHEAD, 3]: what is known of keys that will be edited soon (`kvcompass.kernels.ahead`)."""
 
 
 def new_scratch() -> Scratch:
@@ -102,4 +106,5 @@ def new_scratch() -> Scratch:
         fill=np.zeros(2, np.int64),
         keys=np.zeros((4, 4), np.uint64),
         entries=np.zeros(4, np.int64),
+        ahead=np.zeros((AHEAD, 3), np.uint64),
     )

@@ -1,35 +1,16 @@
-"""The writer's entry points: batches of edits to one table, the clearing of a worker, bulk loading."""
+"""The writer's entry points: batches of edits to one table, and the clearing of a worker."""
 
 from typing import Final
 
 import numpy as np
 
+from kvcompass.kernels.ahead import LEAD, look_ahead, mixes_of
 from kvcompass.kernels.arrays import I64, U8, U32, U64, Int, Words
-from kvcompass.kernels.buckets import named_bucket, put_value, read_seed, read_value
-from kvcompass.kernels.cuckoo import find_path, make_room, place
-from kvcompass.kernels.forest import (
-    JOINED,
-    RIGHT,
-    TOO_LARGE,
-    drop_edge,
-    flip_is_legal,
-    flip_side,
-    link_edge,
-    pin_edge,
-    walk_sides,
-)
+from kvcompass.kernels.buckets import put_value, read_value
 from kvcompass.kernels.growth import forget_entry, is_growing, split_entries
-from kvcompass.kernels.hashing import (
-    GOLDEN,
-    first_bucket,
-    first_node,
-    mix_bucket,
-    mix_node,
-    second_bucket,
-    second_node,
-    slot_of,
-)
-from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT, read_bit
+from kvcompass.kernels.hashing import GOLDEN, mix_node
+from kvcompass.kernels.image import read_bit
+from kvcompass.kernels.insertion import find_mixed, insert, remove_entry
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.patch_records import (
     BUCKET_WORDS_MOST,
@@ -43,20 +24,7 @@ from kvcompass.kernels.patch_records import (
     write_value,
 )
 from kvcompass.kernels.split import put_children
-from kvcompass.kernels.state import (
-    ENTRIES,
-    FLIPPED_LIMIT,
-    FREE,
-    HELD,
-    HOLDINGS,
-    NEXT,
-    PIN_LIMIT,
-    PINNED,
-    SPLIT,
-    TOUCHED_LIMIT,
-    Scratch,
-    Table,
-)
+from kvcompass.kernels.state import FLIPPED_LIMIT, HELD, HOLDINGS, SPLIT, TOUCHED_LIMIT, Scratch, Table
 
 DONE: Final = 0
 """All edits are made."""
@@ -69,96 +37,10 @@ LONGEST_GROUP: Final = (
     GROUP_HEADER + 2 + FLIPPED_LIMIT + (BUCKET_WORDS_MOST + SPLIT_ONE_WORDS) * TOUCHED_LIMIT
 )
 """Words of the longest group an edit can yield."""
-_RETRIES: Final = 4
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
 _3: Final = np.uint64(3)
-
-
-@kernel
-def find_slot(table: Table, key: np.uint64) -> Int:
-    """Position (4 * bucket + slot) of a present key, else -1: it is always where a view would look."""
-    bucket_mix = mix_bucket(key) * table.row[SALT]
-    node_mix = mix_node(key) * table.row[SALT]
-    bucket = named_bucket(table.words, table.row, bucket_mix, node_mix)
-    slot = slot_of(node_mix, read_seed(table.words, table.row, bucket))
-    at = 4 * np.int64(bucket) + np.int64(slot)
-    if table.slot_entry[at] != 0 and table.slot_key[at] == key:
-        return at
-    return -1
-
-
-@kernel
-def insert(table: Table, scratch: Scratch, key: np.uint64, value: np.uint64) -> bool:
-    """Insert an absent key. False when it finds no place; moves may stand, but no key answers wrongly."""
-    row = table.row
-    counts = table.counts
-    scratch.fill[0] = 0
-    scratch.fill[1] = 0
-    entry: Int = counts[NEXT]
-    if counts[FREE] > 0:
-        entry = np.int64(table.free[counts[FREE] - 1])
-    elif entry == table.free.size:
-        return False
-    bucket_mix = mix_bucket(key) * row[SALT]
-    node_mix = mix_node(key) * row[SALT]
-    first = np.int64(first_bucket(bucket_mix, row[BUCKETS]))
-    second = np.int64(second_bucket(bucket_mix, row[BUCKETS]))
-    a = np.int64(first_node(node_mix, row[NODES_A]))
-    b = np.int64(second_node(node_mix, row[NODES_A], row[NODES_B]))
-    for _ in range(_RETRIES):
-        side, count = walk_sides(table, scratch, a, b, -1)
-        if side == TOO_LARGE or (side == JOINED and counts[PINNED] == PIN_LIMIT):
-            return False
-        flippable = first != second and side != JOINED and flip_is_legal(table, scratch, side, count)
-        named, other = first, second
-        if read_bit(table.words, row, np.uint64(a)) != read_bit(table.words, row, np.uint64(b)):
-            named, other = second, first
-        found = find_path(table, scratch, named, other if flippable else -1)
-        if found < 0:
-            return False
-        target = make_room(table, scratch, found)
-        if target < 0:
-            return False
-        named = first
-        if read_bit(table.words, row, np.uint64(a)) != read_bit(table.words, row, np.uint64(b)):
-            named = second
-        if target != named:
-            side, count = walk_sides(table, scratch, a, b, -1)
-            if side == JOINED:
-                continue  # a move flipped the decided bit: look again
-            if side > RIGHT or not flip_is_legal(table, scratch, side, count):
-                return False
-            if not flip_side(table, scratch, side, count):
-                return False
-        if not place(table, scratch, target, key, value, entry):
-            return False
-        if counts[FREE] > 0:
-            counts[FREE] -= 1
-        else:
-            counts[NEXT] += 1
-        counts[ENTRIES] += 1
-        table.edges[entry, 0] = np.uint32(a)
-        table.edges[entry, 1] = np.uint32(b)
-        if side == JOINED:
-            pin_edge(table, entry)
-        else:
-            link_edge(table, entry)
-        return True
-    return False
-
-
-@kernel
-def remove_entry(table: Table, scratch: Scratch, at: Int) -> Int:
-    """Forget the key at a position whose value is already zero; returns the entry it had."""
-    entry = np.int64(table.slot_entry[at]) - 1
-    table.slot_entry[at] = 0
-    drop_edge(table, scratch, entry)
-    table.free[table.counts[FREE]] = np.uint32(entry)
-    table.counts[FREE] += 1
-    table.counts[ENTRIES] -= 1
-    return entry
 
 
 @kernel
@@ -209,6 +91,7 @@ def edit_keys(
     fill: I64,
     group: U64,
     entries: I64,
+    ahead: U64,
     keys: U64,
     tiers: U8,
     start: Int,
@@ -221,40 +104,70 @@ def edit_keys(
 
     `wide` is the table that doubles this one, blank when none does: it is kept up to date.
     Returns (edits made, end of `out`, groups written, DONE | DRAIN | FULL).
+
+    A unit calls this more often than all else, so it takes one array after the other: to unpack tuples of
+    them costs 4 us a call.
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    wide = Table(
-        wide_words,
-        wide_row,
-        wide_slot_key,
-        wide_slot_entry,
-        wide_edges,
-        wide_heads,
-        wide_free,
-        wide_pins,
-        wide_counts,
-        wide_workers,
+    return _edit_keys(
+        Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers),
+        Table(
+            wide_words,
+            wide_row,
+            wide_slot_key,
+            wide_slot_entry,
+            wide_edges,
+            wide_heads,
+            wide_free,
+            wide_pins,
+            wide_counts,
+            wide_workers,
+        ),
+        Scratch(walk, search, flipped, touched, fill, group, entries, ahead),
+        keys,
+        tiers,
+        start,
+        table_id,
+        worker_slot,
+        out,
+        at,
     )
-    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
+
+
+@kernel
+def _edit_keys(
+    table: Table,
+    wide: Table,
+    scratch: Scratch,
+    keys: U64,
+    tiers: U8,
+    start: Int,
+    table_id: Int,
+    worker_slot: Int,
+    out: U32,
+    at: Int,
+) -> tuple[Int, Int, Int, Int]:
+    words, row, fill = table.words, table.row, scratch.fill
     shift = np.uint64(2 * worker_slot)
     groups = 0
-    for i in range(start, keys.size):
+    for i in range(start - LEAD, keys.size):
+        look_ahead(table, scratch, keys, tiers, start, i)
+        if i < start:
+            continue
         if out.size - at < LONGEST_GROUP:
             return i, at, groups, DRAIN
-        tier = np.uint64(tiers[i])
-        place_of_key = find_slot(table, keys[i])
-        fill[0] = 0
-        fill[1] = 0
+        key, tier = keys[i], np.uint64(tiers[i])
+        bucket_mix, node_mix = mixes_of(scratch, i)
+        place_of_key = find_mixed(table, key, bucket_mix, node_mix)
         if place_of_key < 0:
             if tier == _0:
                 continue
-            found = insert(table, scratch, keys[i], tier << shift)
+            found = insert(table, scratch, key, bucket_mix, node_mix, tier << shift)
             if fill[0] + fill[1] > 0:
                 at = _write_changes(table, wide, scratch, table_id, out, at)
                 groups += 1
             if not found:
                 return i, at, groups, FULL
-            note_holding(table, worker_slot, keys[i], _0, tier)
+            note_holding(table, worker_slot, key, _0, tier)
             continue
         bucket = np.uint64(place_of_key >> 2)
         slot = np.uint64(place_of_key & 3)
@@ -262,7 +175,7 @@ def edit_keys(
         new = (old & ~(_3 << shift)) | (tier << shift)
         if new == old:
             continue
-        note_holding(table, worker_slot, keys[i], (old >> shift) & _3, tier)
+        note_holding(table, worker_slot, key, (old >> shift) & _3, tier)
         put_value(words, row, bucket, slot, new)
         if new == _0:
             forget_entry(wide, remove_entry(table, scratch, place_of_key))
@@ -313,65 +226,10 @@ def _follow(table: Table, wide: Table, bucket: Int, table_id: Int, out: U32, at:
 
 
 @kernel
-def load_keys(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
-    walk: I64,
-    search: I64,
-    flipped: I64,
-    touched: I64,
-    fill: I64,
-    group: U64,
-    entries: I64,
-    keys: U64,
-    values: U64,
-) -> Int:
-    """Insert keys, but those that are there already; how many found a place. `workers` is left as it is."""
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
-    for i in range(keys.size):
-        if find_slot(table, keys[i]) < 0 and not insert(table, scratch, keys[i], values[i]):
-            return i
-    return keys.size
-
-
-@kernel
 def clear_slice(
-    words: Words,
-    row: U64,
-    slot_key: U64,
-    slot_entry: U32,
-    edges: U32,
-    heads: U32,
-    free: U32,
-    pins: U32,
-    counts: I64,
-    workers: U64,
-    wide_words: Words,
-    wide_row: U64,
-    wide_slot_key: U64,
-    wide_slot_entry: U32,
-    wide_edges: U32,
-    wide_heads: U32,
-    wide_free: U32,
-    wide_pins: U32,
-    wide_counts: I64,
-    wide_workers: U64,
-    walk: I64,
-    search: I64,
-    flipped: I64,
-    touched: I64,
-    fill: I64,
-    group: U64,
-    entries: I64,
+    table: Table,
+    wide: Table,
+    scratch: Scratch,
     worker_slots: I64,
     first: Int,
     count: Int,
@@ -382,25 +240,12 @@ def clear_slice(
 
     One group; returns the words written to `out`, which must have room for count/8 + 4 a worker + 16.
     """
-    table = Table(words, row, slot_key, slot_entry, edges, heads, free, pins, counts, workers)
-    wide = Table(
-        wide_words,
-        wide_row,
-        wide_slot_key,
-        wide_slot_entry,
-        wide_edges,
-        wide_heads,
-        wide_free,
-        wide_pins,
-        wide_counts,
-        wide_workers,
-    )
-    scratch = Scratch(walk, search, flipped, touched, fill, group, entries)
+    words, row = table.words, table.row
     mask = _0
     for i in range(worker_slots.size):
         mask |= _3 << np.uint64(2 * worker_slots[i])
     for at in range(4 * first, 4 * (first + count)):
-        if slot_entry[at] == 0:
+        if table.slot_entry[at] == 0:
             continue
         bucket = np.uint64(at >> 2)
         slot = np.uint64(at & 3)
@@ -409,7 +254,7 @@ def clear_slice(
             continue
         for i in range(worker_slots.size):
             tier = (old >> np.uint64(2 * worker_slots[i])) & _3
-            note_holding(table, worker_slots[i], slot_key[at], tier, _0)
+            note_holding(table, worker_slots[i], table.slot_key[at], tier, _0)
         put_value(words, row, bucket, slot, old & ~mask)
         if old & ~mask == _0:
             forget_entry(wide, remove_entry(table, scratch, at))
@@ -417,7 +262,7 @@ def clear_slice(
     for i in range(worker_slots.size):
         end = write_clear(out, end, table_id, worker_slots[i], first, count)
     records = worker_slots.size
-    split = min(count, wide_counts[SPLIT] - first)
+    split = min(count, wide.counts[SPLIT] - first)
     if split > 0:
         end = begin_split(out, end, table_id, first, split)
         begin = end - (split + 7) // 8

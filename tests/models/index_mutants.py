@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from kvcompass.index import table_writer
-from kvcompass.kernels import cuckoo, forest, writer
+from kvcompass.kernels import cuckoo, forest, insertion, writer
 from kvcompass.kernels.arrays import Int
 from kvcompass.kernels.jit import JIT
 from kvcompass.kernels.state import Scratch, Table
@@ -23,7 +23,7 @@ def _flip_nothing() -> None:
     def flip(table: Table, scratch: Scratch, side: Int, count: Int) -> bool:
         return True
 
-    cuckoo.flip_side = writer.flip_side = flip
+    cuckoo.flip_side = insertion.flip_side = flip
 
 
 def _flip_one_node_less() -> None:
@@ -33,7 +33,7 @@ def _flip_one_node_less() -> None:
     def flip(table: Table, scratch: Scratch, side: Int, count: Int) -> bool:
         return whole(table, scratch, side, max(1, count - 1))
 
-    cuckoo.flip_side = writer.flip_side = flip
+    cuckoo.flip_side = insertion.flip_side = flip
 
 
 def _ignore_pins() -> None:
@@ -42,7 +42,7 @@ def _ignore_pins() -> None:
     def legal(table: Table, scratch: Scratch, side: Int, count: Int) -> bool:
         return True
 
-    cuckoo.flip_is_legal = writer.flip_is_legal = legal
+    cuckoo.flip_is_legal = insertion.flip_is_legal = legal
 
 
 def _forget_no_edge() -> None:
@@ -51,7 +51,7 @@ def _forget_no_edge() -> None:
     def drop(table: Table, scratch: Scratch, edge: Int) -> None:
         return
 
-    writer.drop_edge = drop
+    insertion.drop_edge = drop
 
 
 def _split_once() -> None:

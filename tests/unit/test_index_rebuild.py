@@ -9,9 +9,9 @@ from kvcompass.index import build_beside
 from kvcompass.index.bulk_build import BulkBuild
 from kvcompass.index.layout import table_layout
 from kvcompass.index.shape import TableSize, table_size
+from kvcompass.kernels.insertion import find_slot
 from kvcompass.kernels.jit import JIT
 from kvcompass.kernels.state import ENTRIES, PINNED, new_scratch
-from kvcompass.kernels.writer import find_slot
 from tests.models.index_audit import audit
 from tests.models.index_churn import DEFAULT, LAYOUTS, Churn, TableLayout, keys_of
 
