@@ -24,6 +24,7 @@ from kvcompass.kernels.hashing import (
 from kvcompass.kernels.image import BUCKETS, NODES_A, NODES_B, SALT, SLOTS, bit_words, read_bit
 from kvcompass.kernels.jit import kernel
 from kvcompass.kernels.patch_records import GROUP_HEADER, begin_split, put_split, write_spread
+from kvcompass.kernels.prefetch import prefetch
 from kvcompass.kernels.split import split_bucket, spread_words
 from kvcompass.kernels.state import (
     ENTRIES,
@@ -42,8 +43,10 @@ from kvcompass.kernels.state import (
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
-_2: Final = np.uint64(2)
+_4: Final = np.uint64(4)
 
+_AHEAD: Final = 8
+"""Buckets between the one being split and the one whose memory is asked for."""
 LOST: Final = -1
 """counts[PINNED] of a `wide` that met more pins than it can hold: it must not be used."""
 
@@ -121,6 +124,17 @@ def forget_entry(wide: Table, entry: Int) -> None:
 
 
 @kernel
+def _ask_for_entries(table: Table, wide: Table, bucket: Int) -> None:
+    """Ask for the memory of `wide` that a bucket's keys will be linked in: it lies anywhere."""
+    for at in range(SLOTS * bucket, SLOTS * (bucket + 1)):
+        if table.slot_entry[at] != 0:
+            node_mix = mix_node(table.slot_key[at]) * table.row[SALT]
+            prefetch(wide.edges, _4 * np.uint64(table.slot_entry[at]) - _4)
+            prefetch(wide.heads, first_node(node_mix, wide.row[NODES_A]))
+            prefetch(wide.heads, second_node(node_mix, wide.row[NODES_A], wide.row[NODES_B]))
+
+
+@kernel
 def grow_slice(table: Table, wide: Table, buckets: Int, table_id: Int, out: U32) -> Int:
     """Split up to `buckets` more buckets, and a like share of the Othello bits; one group.
 
@@ -139,6 +153,8 @@ def grow_slice(table: Table, wide: Table, buckets: Int, table_id: Int, out: U32)
     at = begin_split(out, at, table_id, first, end - first)
     begin = at - ((end - first) + 7) // 8
     for bucket in range(first, end):
+        if bucket + _AHEAD < all_buckets:
+            _ask_for_entries(table, wide, bucket + _AHEAD)
         put_split(out, begin, bucket - first, split_entries(table, wide, bucket))
     wide.counts[SPLIT] = end
     out[0] = np.uint32(at)
