@@ -84,12 +84,12 @@ def bailian_like() -> ChatRules:
 def azure_conversation_like() -> ChatRules:
     """Azure's conversation trace: prompts of mean 1,155 and median 1,020 tokens, answers of mean 211. No
     content is known, so nothing is shared."""
-    return _azure("azure-conv", Lengths(1_020, 0.7, most=14_050), Lengths(129, 0.86, most=1_000))
+    return _azure("azure-conv", Lengths(1_020, 0.52, most=14_050), Lengths(129, 1.0, most=1_000))
 
 
 def azure_code_like() -> ChatRules:
     """Azure's coding trace: prompts of mean 2,048 and median 1,469 tokens, answers of mean 28."""
-    return _azure("azure-code", Lengths(1_469, 1.1, most=7_437), Lengths(14, 1.0, most=1_899))
+    return _azure("azure-code", Lengths(1_469, 0.95, most=7_437), Lengths(13, 1.25, most=1_899))
 
 
 def _azure(name: str, prompts: Lengths, answers: Lengths) -> ChatRules:

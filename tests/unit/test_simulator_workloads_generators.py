@@ -74,9 +74,9 @@ def test_azure_like_traces_have_the_traces_lengths_and_share_nothing() -> None:
     for name, mean, median, answer in (("azure-conv", 1_155, 1_020, 211), ("azure-code", 2_048, 1_469, 28)):
         flat = [one for conversation in conversations(name, 8_000) for one in conversation]
         lengths = [one.prompt.size for one in flat]
-        assert np.mean(lengths) == pytest.approx(mean, rel=0.2)
+        assert np.mean(lengths) == pytest.approx(mean, rel=0.1)
         assert np.median(lengths) == pytest.approx(median, rel=0.1)
-        assert np.mean([one.answer.size for one in flat]) == pytest.approx(answer, rel=0.2)
+        assert np.mean([one.answer.size for one in flat]) == pytest.approx(answer, rel=0.1)
         assert len({int(one.prompt[0]) for one in flat}) == len(flat)
 
 
