@@ -126,8 +126,8 @@ def test_where_a_regions_place_is_not_known_wildchat_starts_by_the_fleets_weight
         # The paper's Fig. 9 has 42 % less residual prefill on Mixed at its best, and its Fig. 13, without
         # tenants, reuses 73 to 83 %.
         ("mixed", 50, 0.5, 0.75),
-        # The k-th turn, k being 2.5 on average, has k messages of 296 tokens and k - 1 answers of 441. All but
-        # the last message were there before: 1.5 * 737 / (2.5 * 296 + 1.5 * 441) = 0.79.
+        # The k-th turn, k being 2.5 on average, has k messages of 296 tokens and k - 1 answers of 441; all
+        # but the last message were there before: 1.5 * 737 / (2.5 * 296 + 1.5 * 441) = 0.79.
         ("wildchat", 0, 0.72, 0.82),
         # The trace has 0.37.
         ("mooncake", 0, 0.3, 0.45),
