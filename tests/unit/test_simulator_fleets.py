@@ -156,6 +156,19 @@ def test_a_plan_file_is_taken_as_it_is() -> None:
         assert engine.timing.reload_ms_per_token == worker.reload_ms_per_token
 
 
+def test_an_engine_of_a_plan_is_as_fast_as_its_worker(tmp_path: Path) -> None:
+    path = tmp_path / "fast.toml"
+    given = "prefill_ms_per_token = 0.073"
+    text = EXAMPLE.read_text("utf-8")
+    assert given in text
+    path.write_text(text.replace(given, "prefill_ms_per_token = 0.0365", 1), "utf-8")
+    fleet = load_fleet(path)
+    fast, usual = fleet.engines[0].timing, fleet.engines[1].timing
+    assert fleet.plan.workers[0].prefill_ms_per_token == 0.0365
+    for tokens in (100, 30_000):
+        assert fast.prefill_us(0, tokens) == pytest.approx(usual.prefill_us(0, tokens) / 2, rel=0.001)
+
+
 @pytest.mark.parametrize("name", ["paper-65", "scale-8", "scale-3x4", "scale-100x65", "scale-4x0"])
 def test_fleets_that_are_none_are_refused(name: str) -> None:
     with pytest.raises(SimulationError, match=name):
