@@ -142,6 +142,7 @@ class TableWriter:
         if report is not None:
             report.before_edit(self.table, keys)
         start: Int = 0
+        stuck_at, refusals = start, 0
         before = self.entries
         while True:
             start, end, groups, status = edit_keys(
@@ -158,6 +159,9 @@ class TableWriter:
             )
             run.add(self._out[:end], int(groups))
             if status == FULL:
+                refusals = refusals + 1 if start == stuck_at else 1
+                assert refusals < _BUILDS, "a key found no place in one table after another"
+                stuck_at = start
                 self._make_room(run)
             elif status == DONE:
                 break

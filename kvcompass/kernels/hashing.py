@@ -2,8 +2,11 @@
 
 Two independent 64-bit mixes of a key, each times the table's odd salt: the *bucket mix* names the two
 candidate buckets, the *node mix* names the two Othello nodes and, through a bucket's seed, the slot. A key is
-mixed once for all tables; the product alone is new at each. Shards are cut by a key's raw top bits
-(`kvcompass.keys.shard_of`); both mixes are full avalanches, so a shard's keys still spread over all buckets.
+mixed once for all tables; the product alone is new at each. The lower half of a product depends on the lower
+half of the mix alone, whatever the salt: whoever finds some thousand keys whose mixes end alike, which takes
+2^44 hashes, could lay them all on one node of any table. So the upper half of yet another product stands for
+it. Shards are cut by a key's raw top bits (`kvcompass.keys.shard_of`); both mixes are full avalanches, so a
+shard's keys still spread over all buckets.
 """
 
 from typing import Final
@@ -12,7 +15,6 @@ import numpy as np
 
 from kvcompass.kernels.jit import kernel
 
-_LOW: Final = np.uint64(0xFFFFFFFF)
 _32: Final = np.uint64(32)
 _33: Final = np.uint64(33)
 _30: Final = np.uint64(30)
@@ -63,9 +65,15 @@ MULTIPLIERS: Final = _multipliers()
 
 
 @kernel
+def _lower(mix: np.uint64) -> np.uint64:
+    """32 bits of a salted mix that depend on all of it, as its upper half does."""
+    return (mix * _MURMUR_2) >> _32
+
+
+@kernel
 def first_bucket(bucket_mix: np.uint64, buckets: np.uint64) -> np.uint64:
-    """Candidate bucket named by Othello bit 0 (fastrange on the low half)."""
-    return ((bucket_mix & _LOW) * buckets) >> _32
+    """Candidate bucket named by Othello bit 0 (fastrange on `_lower`)."""
+    return (_lower(bucket_mix) * buckets) >> _32
 
 
 @kernel
@@ -77,7 +85,7 @@ def second_bucket(bucket_mix: np.uint64, buckets: np.uint64) -> np.uint64:
 @kernel
 def first_node(node_mix: np.uint64, nodes_a: np.uint64) -> np.uint64:
     """Othello node in A, 0..nodes_a-1."""
-    return ((node_mix & _LOW) * nodes_a) >> _32
+    return (_lower(node_mix) * nodes_a) >> _32
 
 
 @kernel

@@ -8,7 +8,7 @@ from kvcompass.errors import LayoutMismatchError
 from kvcompass.keys import KEY_VERSION
 from kvcompass.plan.model import Plan
 
-HASH_VERSION: Final = 2
+HASH_VERSION: Final = 3
 """Raised by any change to how the index hashes keys or lays out a bucket."""
 
 _DIGEST_SUFFIX: Final = "_digest"

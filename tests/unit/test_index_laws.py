@@ -12,8 +12,9 @@ from kvcompass.index import IndexShape, IndexView, Patches, ShardTables, table_w
 from kvcompass.index.layout import table_layout
 from kvcompass.index.patches import PatchRun
 from kvcompass.index.shape import table_size
+from kvcompass.kernels.hashing import mix_bucket, mix_node
 from kvcompass.kernels.jit import JIT
-from kvcompass.kernels.state import PIN_LIMIT, PINNED
+from kvcompass.kernels.state import PIN_LIMIT, PINNED, WALK_LIMIT
 from tests.models.index_churn import (
     DEFAULT,
     LAYOUTS,
@@ -98,6 +99,49 @@ def test_clearing_a_worker_is_withdrawing_all_its_keys(
     assert churn.writer.holdings(0, cleared)[0].size == 0
     gone = np.array([k for k in keys.tolist() if k not in churn.twin.values], np.uint64)
     assert not (churn.view.lookup(gone)[:, 0] >> np.uint64(2 * cleared) & np.uint64(3)).any()
+
+
+def unmixed(mixes: list[int], shifts: tuple[int, int, int], factors: tuple[int, int]) -> list[int]:
+    """Keys of these mixes: x ^= x >> s0; x *= f0; x ^= x >> s1; x *= f1; x ^= x >> s2, each step undone."""
+
+    def unshift(x: int, by: int) -> int:
+        y = x
+        for _ in range(64 // by):
+            y = x ^ (y >> by)
+        return y
+
+    keys = []
+    for mix in mixes:
+        x = unshift(mix, shifts[2])
+        for shift, factor in zip(shifts[1::-1], factors[::-1], strict=True):
+            x = unshift(x * pow(factor, -1, 2**64) % 2**64, shift)
+        keys.append(x)
+    return keys
+
+
+@pytest.mark.parametrize("half", ["lower", "upper"])
+@pytest.mark.parametrize("mix", ["bucket", "node"])
+def test_keys_whose_mixes_share_a_half_are_keys_like_any_others(mix: str, half: str) -> None:
+    """Whoever chooses keys does not know a table's salt, and cannot lay thousands on one node or bucket."""
+    mixed, shifts, factors = {
+        "bucket": (mix_bucket, (33, 33, 33), (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53)),
+        "node": (mix_node, (30, 27, 31), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)),
+    }[mix]
+    count = 3 * WALK_LIMIT if JIT else 300
+    varying = np.random.default_rng(1).integers(0, 1 << 32, 3 * count).tolist()
+    wanted = [(v << 32) | 77 if half == "lower" else (77 << 32) | v for v in varying]
+    keys = np.array([key for key in unmixed(wanted, shifts, factors) if key < 1 << 63][:count], np.uint64)
+    assert keys.size == count
+    share = (mixed(keys[0]), mixed(keys[1]))
+    assert int(share[0] ^ share[1]) & (0xFFFFFFFF if half == "lower" else 0xFFFFFFFF << 32) == 0
+    churn = Churn(count)
+    for start in range(0, count, 250):
+        part = keys[start : start + 250]
+        churn.edit(part, 0, np.ones(part.size, np.uint8))
+    churn.assert_exact()
+    assert churn.writer.rebuilds == churn.writer.growths == 0
+    buckets = churn.writer._tables[0].table.slot_key.reshape(-1, 4)
+    assert np.unique(buckets[buckets.all(axis=1)], axis=0).shape[0] > count // 8
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
