@@ -84,6 +84,7 @@ class WorkerAgent:
         self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._engine_load = _UNTOLD
         self._loaded_at_us = 0
+        self._silence_us = plan.routing.lease_ms * 1_000 // 3
         self.holdings = Holdings(
             namespace(plan.model, salt),
             salt=salt,
@@ -120,6 +121,14 @@ class WorkerAgent:
         Units are told nothing otherwise, so that the lease ends.
         """
         return self._reachable is True and self._identified
+
+    def may_renew(self, now_us: int) -> bool:
+        """Whether the lease may be renewed: the engine has answered within a third of it.
+
+        So a lease ends soon after the last answer, whether the engine is gone or hangs, however late that is
+        noticed. `vouches` goes on meanwhile: it may be busy, and is renewed once it answers.
+        """
+        return self.vouches and now_us - self._loaded_at_us <= self._silence_us
 
     @property
     def applied(self) -> int:

@@ -16,6 +16,8 @@ from services.worker_agent.reconnect import REFUSED_S, Backoff, reason_of
 from services.worker_agent.settings import StreamSettings
 
 _RENEWALS_A_LEASE: Final = 3
+_AGAIN: Final = 0.1
+"""Of the time between renewals: until it is looked again whether a silent engine has answered."""
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
 
@@ -32,14 +34,19 @@ class ReportStream:
         worker_id: str,
         lease_ms: int,
         vouches: Callable[[], bool],
+        may_renew: Callable[[], bool],
         settings: StreamSettings,
     ) -> None:
-        """`lease_ms` is the plan's. The channel is shared, and closed by its owner."""
+        """`lease_ms` is the plan's; `vouches` and `may_renew` are the agent's.
+
+        The channel is shared, and closed by its owner.
+        """
         self.report = report
         self.unit_id = unit_id
         self._channel = channel
         self._worker_id = worker_id
         self._vouches = vouches
+        self._may_renew = may_renew
         self._renewal_s = lease_ms / 1_000 / _RENEWALS_A_LEASE
         self._answer_s = settings.answer_timeout_ms / 1_000
         self._write_s = settings.write_timeout_ms / 1_000
@@ -114,8 +121,10 @@ class ReportStream:
                 raise ProtocolError("the unit ended the stream", field="stream")
             self._changed.clear()
             if loop.time() >= renew_at:
-                self.report.renew()
-                renew_at = loop.time() + renewal_s
+                renewable = self._may_renew()
+                if renewable:
+                    self.report.renew()
+                renew_at = loop.time() + (renewal_s if renewable else renewal_s * _AGAIN)
             message = self.report.take()
             if message is not None:
                 async with asyncio.timeout(self._write_s):

@@ -74,6 +74,7 @@ class ServedWorker:
                 worker_id=worker_id,
                 lease_ms=plan.routing.lease_ms,
                 vouches=lambda: self.agent.vouches,
+                may_renew=lambda: self.agent.may_renew(now_us()),
                 settings=settings.streams,
             )
             for unit in plan.units

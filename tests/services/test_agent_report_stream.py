@@ -38,6 +38,7 @@ class SlowCall:
 
 class Scene:
     def __init__(self) -> None:
+        self.renewable = True
         self.agent = WorkerAgent(agent_plan(shards=1), "us-0", epoch=1)
         self.agent.on_engine_load(IDLE, 0)
         self.agent.on_engine_up(1, same_process=False)
@@ -49,6 +50,7 @@ class Scene:
             worker_id="us-0",
             lease_ms=LEASE_MS,
             vouches=lambda: True,
+            may_renew=lambda: self.renewable,
             settings=StreamSettings(),
         )
         self.reading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,3 +110,28 @@ async def test_a_worker_that_changes_faster_than_the_link_is_renewed_and_describ
     sent = await scene.write(full_report_wanted=False, after=after)
     assert sum(isinstance(message, Renewal) for message in sent) >= BLOCKS - 1
     assert sum(isinstance(message, Edits) for message in sent) >= BLOCKS - 1
+
+
+async def test_a_silent_engine_is_not_renewed_and_is_again_once_it_has_answered() -> None:
+    scene = Scene()
+    scene.renewable = False
+    silent: list[AgentToUnit] = []
+
+    def answers() -> None:
+        silent.extend(call.sent)
+        scene.renewable = True
+
+    def after(message: AgentToUnit) -> None:
+        if isinstance(message, Renewal):
+            scene.reading.set_result(None)
+
+    scene.report.connect()
+    scene.report.on_message(Welcome(1, LEASE_MS, full_report_wanted=False))
+    scene.store(100)
+    call = SlowCall(after)
+    asyncio.get_running_loop().call_later(5 * LEASE_MS / 1_000, answers)
+    with pytest.raises(ProtocolError, match="the unit ended the stream"):
+        async with asyncio.timeout(20):
+            await scene.stream._write(call, scene.reading)  # type: ignore[arg-type]
+    assert [type(message) for message in silent] == [Edits], "what it said before is passed on"
+    assert [type(message) for message in call.sent] == [Edits, Renewal]
