@@ -8,7 +8,7 @@ PACKAGES := kvcompass services simulator lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
 
-.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench compose-test netem-test dashboard dashboard-schema clean
+.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench faults compose-test netem-test dashboard dashboard-schema clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
 	$(BIN)/python -m bench.keys
+
+faults: setup ## Breaks a lab of processes in every way under load, and writes out/faults.json
+	$(BIN)/kvcompass lab faults --json out/faults.json
 
 compose-test: setup ## Builds the container lab, breaks it in every way, and writes out/compose.json
 	$(BIN)/python -m lab.compose_test --json out/compose.json

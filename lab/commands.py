@@ -1,4 +1,4 @@
-"""`kvcompass lab up|run|demo|load`."""
+"""`kvcompass lab up|run|demo|load|faults`."""
 
 import argparse
 import os
@@ -13,6 +13,8 @@ import httpx
 from kvcompass.errors import KVCompassError
 from kvcompass.routing.names import POLICY_NAMES
 from lab import demo, run, up
+from lab.faults.cases import CASES
+from lab.faults.run import FaultOptions, run_faults
 from lab.interrupts import interruptible
 from lab.load import LoadOptions, run_load
 from lab.ports import LoopbackPorts
@@ -70,6 +72,21 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--repeat", type=_count, default=1, help="rounds over the same texts (default: 1)")
     parser.add_argument("--json", type=Path, help="write figures and every request's record here; - prints")
     parser.set_defaults(command=_guarded(_load))
+
+    parser = commands.add_parser("faults", help="break a fleet under load in every way, and measure")
+    parser.add_argument(
+        "--case",
+        action="append",
+        choices=tuple(CASES),
+        default=[],
+        help="run this one only; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--requests-per-s", type=_positive, default=4.0, help="of all regions together (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, default=Path("out/faults.json"), help="default: %(default)s")
+    parser.add_argument("--keep", action="store_true", help="keep the run directory: plan, settings, logs")
+    parser.set_defaults(command=_guarded(_faults))
 
 
 def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,6 +164,19 @@ def _load(options: argparse.Namespace) -> int:
             json_path=options.json,
         ),
         os.environ,
+    )
+    return 1 if failed else 0
+
+
+def _faults(options: argparse.Namespace) -> int:
+    failed = run_faults(
+        FaultOptions(
+            cases=options.case or list(CASES),
+            requests_per_s=options.requests_per_s,
+            json_path=options.json,
+            keep=options.keep,
+        ),
+        _ports(),
     )
     return 1 if failed else 0
 

@@ -64,8 +64,8 @@ class Fleet:
 
     @property
     def base_urls(self) -> Mapping[str, str]:
-        """Region -> base URL of its edge, for an OpenAI client."""
-        return {edge.region: f"http://{edge.address}/v1" for edge in self.blueprint.plan.edges}
+        """Region -> base URL of its first edge, for an OpenAI client."""
+        return {edge.region: f"http://{edge.address}/v1" for edge in reversed(self.blueprint.plan.edges)}
 
     def process(self, name: str) -> LabProcess:
         """A process by its name: `edge-us`, `worker-us-1`, `agent-us-1`, `unit-0`, `relay`."""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def print_remarks(console: Console, policy: str, records: list[Record]) -> None:
         )
 
 
-def write_json(path: Path, values: Mapping[str, object]) -> None:
+def write_json(path: Path, values: Mapping[str, object] | Sequence[object]) -> None:
     """Writes one JSON file, making its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=2) + "\n", "utf-8")

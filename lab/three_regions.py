@@ -65,6 +65,10 @@ class LabOptions:
     random_seed: int = 1
     edge_settings: Mapping[str, Value] = field(default_factory=dict)
     """More settings for every edge."""
+    unit_settings: Mapping[str, Value] = field(default_factory=dict)
+    """More settings for every maintenance unit."""
+    second_edges: tuple[str, ...] = ()
+    """Regions with two edges, `edge-REGION` and `edge-REGION-2`."""
 
 
 def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
@@ -78,7 +82,7 @@ def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
     first = (
         ProcessSpec("relay", "lab.relay", dump_toml(relay.settings(control)), control),
         *(_engine(worker, options) for worker in plan.workers),
-        *(_unit(unit, ops, relay) for unit in plan.units),
+        *(_unit(unit, options, ops, relay) for unit in plan.units),
     )
     agents = tuple(_agent(name, workers, ops, relay) for name, workers in _agents(plan, options))
     edges = tuple(_edge(edge, options, ops, relay) for edge in plan.edges)
@@ -117,8 +121,8 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
             for origin in REGIONS
         ),
         edges=tuple(
-            Edge(f"edge-{region}", region, ports.address(), ports.address(), ports.address())
-            for region in REGIONS
+            Edge(name, region, ports.address(), ports.address(), ports.address())
+            for name, region in _edges(options)
         ),
         units=tuple(
             MaintenanceUnit(f"unit-{shard}", shard, region, ports.address())
@@ -141,6 +145,14 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
         ),
         sharing_groups=(SharingGroup("default"),),
     )
+
+
+def _edges(options: LabOptions) -> Iterator[tuple[str, str]]:
+    """Names of edges and their regions."""
+    for region in REGIONS:
+        yield f"edge-{region}", region
+        if region in options.second_edges:
+            yield f"edge-{region}-2", region
 
 
 def _one_way_ms(wan: WanProfile, origin: str, destination: str) -> float:
@@ -248,12 +260,13 @@ def _engine(worker: Worker, options: LabOptions) -> ProcessSpec:
     )
 
 
-def _unit(unit: MaintenanceUnit, ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
+def _unit(unit: MaintenanceUnit, options: LabOptions, ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
     settings: dict[str, Value] = {
         "plan": "plan.toml",
         "id": unit.id,
         "ops_address": ops[unit.id],
         "connect_via": relay.connect_via(unit.region),
+        **options.unit_settings,
     }
     return ProcessSpec(unit.id, "services.maintenance", dump_toml(settings), ops[unit.id])
 
