@@ -16,9 +16,9 @@ Held = tuple[NDArray[np.uint64], NDArray[np.uint8]]
 
 
 class HeldKeys:
-    """All that `kvcompass.roles.unit_report` asks of a worker agent.
+    """All that `kvcompass.roles.unit_report` asks of a worker agent, its holdings included.
 
-    Keys are drawn from a seed, in VRAM; it holds the first n of them. Its own `holdings` too: what it holds and what it reports are one.
+    Keys are drawn from a seed, in VRAM; it holds the first n of them.
     """
 
     vouches = True
