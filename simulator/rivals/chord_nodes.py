@@ -12,7 +12,7 @@ _SIZE: Final = 1 << BITS
 
 def between(value: int, after: int, until: int) -> bool:
     """Whether an identifier lies in the arc (after, until]; all of the ring when both are the same."""
-    return 0 < (value - after) % _SIZE <= ((until - after) % _SIZE or _SIZE)
+    return ((value - after) % _SIZE or _SIZE) <= ((until - after) % _SIZE or _SIZE)
 
 
 class ChordNodes:

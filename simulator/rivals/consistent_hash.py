@@ -6,7 +6,8 @@ six chunk sizes that it fills and sends it to the owner of that prefix on that s
 messages, and neither load nor distance is looked at.
 
 At its best where many prompts of equal popularity share long prefixes: each prefix is computed once in the
-world. At its worst where one prefix is popular, or where every request has to cross an ocean for a short one.
+world. At its worst where one prefix is popular, where its cut lies just beyond what prompts share, or where
+every request has to cross an ocean for a short one.
 """
 
 from typing import Final

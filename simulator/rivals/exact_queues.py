@@ -13,7 +13,8 @@ from simulator.router import Site
 class ExactQueues:
     """What was given and is not computed yet; where something is overdue, the engine itself says what waits.
 
-    A prefill ends when expected unless an engine decodes as much as it can, or has lost what it would reuse.
+    A prefill ends when expected unless its engine decodes beside it, decodes as much as it can, or has lost
+    what was to be reused.
     """
 
     def __init__(self, site: Site) -> None:
@@ -32,21 +33,25 @@ class ExactQueues:
 
     def remaining_us(self) -> NDArray[np.float64]:
         """Return float64[W], microseconds of prefill in front of a request that were there now."""
-        now_us = self._site.now_us
-        floor_us = self.queues.floor_us
+        now_us, here = self._site.now_us, self._site.here
         for worker, given in enumerate(self.queues.given):
-            floor_us[worker] = 0.0
-            if not given:
-                continue
-            oldest = next(iter(given.values()))
-            if oldest.ends_us + self._way_us[self._region[worker]][self._site.here] < now_us:
-                waiting = self.engine(worker).load(now_us).waiting
-                waiting += sum(1 for one in given.values() if one.lands_us > now_us)
-                floor_us[worker] = sum(one.work_us for one in list(given.values())[-waiting:] if waiting)
+            oldest = next(iter(given.values()), None)
+            overdue = oldest and oldest.ends_us + self._way_us[self._region[worker]][here] < now_us
+            self.queues.floor_us[worker] = self._left_us(worker, now_us) if overdue else 0.0
         return self.queues.remaining_us(now_us)
 
-    def give(self, request: Request, worker: int, match: Depth, page_size: int) -> None:
-        """A request leaves from here for a worker."""
+    def _left_us(self, worker: int, now_us: int) -> float:
+        """Work of what has not begun, and half of what has."""
+        given = list(self.queues.given[worker].values())
+        load = self.engine(worker).load(now_us)
+        begun = load.running - load.decoding
+        not_begun = load.waiting + sum(1 for one in given if one.lands_us > now_us)
+        last = [one.work_us for one in reversed(given)]
+        return sum(last[:not_begun]) + 0.5 * sum(last[not_begun : not_begun + begun])
+
+    def give(self, request: Request, worker: int, match: Depth, page_size: int) -> int:
+        """A request leaves from here for a worker; returns its work there in microseconds."""
         work_us = self.queues.work_us(worker, len(request.prompt), match, page_size)
         way_us = self._way_us[self._site.here][self._region[worker]]
         self.queues.give(request.id, worker, work_us, self._site.now_us + way_us)
+        return work_us

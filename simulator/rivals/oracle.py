@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from kvcompass.engine_model.token_chain import TokenChain
 from simulator.request import Request
-from simulator.rivals.chunk_names import page_size_of
+from simulator.rivals.active_blocks import ActiveBlocks
+from simulator.rivals.chunk_names import chunk_names, page_size_of
 from simulator.rivals.exact_queues import ExactQueues
 from simulator.rivals.holder_masks import Depth
 from simulator.rivals.indifferent import Indifferent
@@ -29,6 +30,9 @@ class Oracle(Indifferent):
         self._page_size = page_size_of(site.fleet)
         self._exact = ExactQueues(site)
         self._given_us: NDArray[np.float64] = np.zeros(site.fleet.workers)
+        self._coming = ActiveBlocks(site.fleet.workers)
+        self._names: dict[int, list[int]] = {}
+        """Of the prompts without a first token."""
         self._refusals = Refusals()
 
     def arrive(self, request: Request) -> None:
@@ -38,6 +42,9 @@ class Oracle(Indifferent):
     def first_token(self, request: Request, worker: int) -> None:
         """Its prefill is over."""
         self._exact.queues.begun(request.id, worker, self._site.now_us)
+        names = self._names.pop(request.id, None)
+        if names is not None:
+            self._coming.remove(names, worker)
 
     def finished(self, request: Request, worker: int, cached_tokens: int) -> None:
         """Forgets who refused it."""
@@ -61,15 +68,20 @@ class Oracle(Indifferent):
         queue_us = self._exact.remaining_us()
         queue_us[tried] = np.inf
         worker = int(np.lexsort((self._given_us, queue_us))[0])
-        chain = TokenChain(request.prompt, self._page_size)
-        reusable = (len(request.prompt) - 1) // self._page_size
-        blocks = self._exact.engine(worker).cache.match(chain, reusable)
-        match = Depth(blocks, blocks)
-        self._exact.give(request, worker, match, self._page_size)
-        self._given_us[worker] += self._exact.queues.work_us(
-            worker, len(request.prompt), match, self._page_size
-        )
+        work_us = self._exact.give(request, worker, self._match(request, worker), self._page_size)
+        self._given_us[worker] += work_us
         self._site.dispatch(request, worker)
+
+    def _match(self, request: Request, worker: int) -> Depth:
+        """What the worker will have of a prompt when its turn comes: nothing is computed twice in a queue."""
+        page, prompt = self._page_size, request.prompt
+        reusable = (len(prompt) - 1) // page
+        names = self._names[request.id] = chunk_names(prompt, page)
+        coming = self._coming.shared(names).get(worker, 0)
+        self._coming.add(names, worker)
+        held = self._exact.engine(worker).cache.match(TokenChain(prompt, page), reusable)
+        blocks = max(held, min(coming, reusable))
+        return Depth(blocks, blocks)
 
 
 ORACLE = Rival(

@@ -67,6 +67,24 @@ class _News(NamedTuple):
     queued: NDArray[np.float64]
 
 
+def choose(held: dict[int, int], factors: NDArray[np.float64], given: NDArray[np.float64]) -> int:
+    """Return the worker for a prompt.
+
+    Args:
+        held: Blocks of it by worker, where there are any.
+        factors: float64[W], load factors; infinite for those that are out of the question.
+        given: float64[W], requests so far.
+    """
+    if not held:
+        return int(np.lexsort((given, factors))[0])
+    ordered = sorted(factors[worker] for worker in held)
+    most = ordered[-(-ELIGIBLE_PERCENT * len(ordered) // 100) - 1]
+    return min(
+        (worker for worker in held if factors[worker] <= most),
+        key=lambda worker: (-held[worker], factors[worker], given[worker]),
+    )
+
+
 class PlanetServe(Indifferent):
     """Trees of the whole fleet at every edge."""
 
@@ -129,16 +147,8 @@ class PlanetServe(Indifferent):
         found = depths(self._trees.masks(here, names), self._workers)
         held = {worker: depth.any_tier for worker, depth in found.items() if worker not in tried}
         factors = edge.factors()
-        if held:
-            ordered = sorted(factors[worker] for worker in held)
-            most = ordered[-(-ELIGIBLE_PERCENT * len(ordered) // 100) - 1]
-            worker = min(
-                (worker for worker in held if factors[worker] <= most),
-                key=lambda w: (-held[w], factors[w], edge.given[w]),
-            )
-        else:
-            factors[tried] = np.inf
-            worker = int(np.lexsort((edge.given, factors))[0])
+        factors[tried] = np.inf
+        worker = choose(held, factors, edge.given)
         edge.queued[worker] += len(request.prompt)
         edge.given[worker] += 1
         edge.waiting.add(request.id)

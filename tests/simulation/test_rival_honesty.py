@@ -1,31 +1,35 @@
 """No rival sees what it could not know: what happens elsewhere changes nothing before it can have arrived."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from kvcompass.engine_events import BlockStored
 from kvcompass.engine_model import ModelLoad
+from kvcompass.engine_model.cache_events import VRAM
+from kvcompass.wan import Link
 from simulator.reading import Reading
 from simulator.request import Request
 from simulator.rivals.broadcast import PERIOD_US
 from simulator.rivals.indifferent import Indifferent
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.registry import RIVALS
-from simulator.router import Rival, Site
+from simulator.router import Rival, Router, Site
 from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 
 FAR_MS = 600_000.0
-"""One way between regions: longer than all requests arrive."""
+"""One way between regions, though all believe it to be 1 ms: longer than all requests take to arrive."""
 HONEST = [name for name, rival in RIVALS.items() if not rival.is_bound]
 BOUNDS = [name for name, rival in RIVALS.items() if rival.is_bound]
 
 
 def _requests(elsewhere: int) -> list[Request]:
-    """The same requests in region 0, and others elsewhere, as many and other ones for each `elsewhere`."""
+    """The same requests in region 0, and others elsewhere: of one half of its families or the other."""
     stream = np.random.Generator(np.random.PCG64(5))
     here = [
-        ask(i, 60.0 * i, 0, text(int(stream.integers(4)), 6 * PAGE), text(i, 3 * PAGE), answer=20)
+        ask(i, 60.0 * i, 0, text(int(stream.integers(60)), 8 * PAGE), text(i, 3 * PAGE), answer=20)
         for i in range(80)
     ]
     stream = np.random.Generator(np.random.PCG64(elsewhere))
@@ -34,7 +38,7 @@ def _requests(elsewhere: int) -> list[Request]:
             i,
             float(stream.uniform(0, 4_800)),
             int(stream.integers(1, 3)),
-            text(int(stream.integers(9)), 9 * PAGE),
+            text(30 * elsewhere + int(stream.integers(30)), 9 * PAGE),
         )
         for i in range(80, 160)
     ]
@@ -43,14 +47,19 @@ def _requests(elsewhere: int) -> list[Request]:
 
 def _decided_early(name: str, elsewhere: int) -> list[tuple[int, int, int, int]]:
     """What region 0 decided before anything from elsewhere could be there."""
-    run = Run(RIVALS[name], _requests(elsewhere), small_fleet(wan_ms=FAR_MS))
+    run = Run(
+        RIVALS[name],
+        _requests(elsewhere),
+        small_fleet(wan_ms=1.0),
+        link_of=lambda a, b: Link(0.5 if a == b else FAR_MS),
+    )
     return [one for one in run.dispatched if one[1] == 0 and one[0] < 1000.0 * FAR_MS]
 
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_happens_elsewhere_changes_no_decision_before_it_can_be_known(name: str) -> None:
-    decided = _decided_early(name, 1)
-    assert decided == _decided_early(name, 2)
+    decided = _decided_early(name, 0)
+    assert decided == _decided_early(name, 1)
     if name != "chord":  # which asks nodes elsewhere before it decides anything
         assert len(decided) == 80
 
@@ -68,6 +77,26 @@ def test_bounds_do_see_what_they_could_not_know(name: str) -> None:
     idle, busy = decided(False), decided(True)
     assert idle != busy
     assert max(when for when, _, _, _ in busy) < 300_000
+
+
+@pytest.mark.parametrize("name", ["central_directory", "dynamo", "planetserve"])
+def test_what_a_cache_holds_elsewhere_is_known_a_way_later_and_not_before(name: str) -> None:
+    """An engine of region 1 says at the beginning that it holds a document; region 0 is asked about it."""
+    document = text("document", 200 * PAGE)
+    stored = BlockStored(tuple(range(200)), None, document, PAGE, VRAM)
+
+    def make(site: Site) -> Router:
+        router = RIVALS[name].make(site)
+        site.begin(1, router.cache_events, 2, [stored])
+        return router
+
+    def claimed(at_ms: float) -> int:
+        question = ask(0, at_ms, 0, document, text("question", 10))
+        run = Run(replace(RIVALS[name], make=make), [question], small_fleet(wan_ms=200.0))
+        return int(run.column("claimed_tokens")[0])
+
+    assert claimed(199.0) == 0
+    assert claimed(201.0 + PERIOD_US / 1000.0) == len(document)
 
 
 class _Peeking(Indifferent):

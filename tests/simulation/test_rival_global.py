@@ -1,0 +1,154 @@
+"""Those that look at the whole world: PlanetServe, the Central Directory and the clairvoyant bound."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvcompass.engine_model.token_chain import TokenChain
+from simulator.request import Request
+from simulator.rivals.central_directory import CENTRAL_DIRECTORY, best_place
+from simulator.rivals.chunk_names import chunk_names
+from simulator.rivals.clairvoyant import CLAIRVOYANT, Clairvoyant
+from simulator.rivals.least_loaded import LEAST_LOADED
+from simulator.rivals.planetserve import PLANETSERVE, choose
+from simulator.rivals.registry import RIVALS
+from simulator.router import Rival
+from tests.simulation.rival_runs import LOCAL_MS, PAGE, Run, ask, small_fleet, text
+
+
+def _shared(count: int, gap_ms: float, families: int = 12, pages: int = 30) -> list[Request]:
+    """Families that all regions use alike."""
+    stream = np.random.Generator(np.random.PCG64(8))
+    return [
+        ask(
+            i,
+            gap_ms * i,
+            int(stream.integers(3)),
+            text(int(stream.integers(families)), pages * PAGE),
+            text(i, 2 * PAGE),
+            answer=20,
+        )
+        for i in range(count)
+    ]
+
+
+# --- PlanetServe ----------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, 9.0]), min_size=6, max_size=6),
+    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+)
+def test_planetserve_takes_the_longest_match_that_is_not_among_the_most_loaded_fifth(
+    blocks: list[int], factors: list[float], given_so_far: list[int]
+) -> None:
+    held = {worker: count for worker, count in enumerate(blocks) if count}
+    chosen = choose(held, np.array(factors), np.array(given_so_far, float))
+    if not held:
+        assert (factors[chosen], given_so_far[chosen]) == min(zip(factors, given_so_far, strict=True))
+        return
+    eligible = [w for w in held if sum(factors[v] < factors[w] for v in held) < 0.8 * len(held)]
+    assert chosen in eligible
+    ranks = {w: (-held[w], factors[w], given_so_far[w]) for w in eligible}
+    assert ranks[chosen] == min(ranks.values())
+
+
+def test_planetserve_finds_what_any_region_holds() -> None:
+    requests = _shared(150, 250.0)
+    run = Run(PLANETSERVE, requests)
+    assert run.reused >= 0.9 * (150 - 12) * 30 * PAGE
+    assert run.crossed > 0.3
+
+
+def test_planetserve_sends_a_burst_to_the_only_holder() -> None:
+    warm = ask(0, 0.0, 0, text("popular", 10 * PAGE))
+    burst = [ask(i, 3_000.0 + i, i % 3, text("popular", 10 * PAGE), text(i, 20 * PAGE)) for i in range(1, 40)]
+    run = Run(PLANETSERVE, [warm, *burst])
+    assert len(set(run.workers)) == 1
+    assert run.first_token_ms.max() > 2.0 * Run(LEAST_LOADED, [warm, *burst]).first_token_ms.max()
+
+
+# --- Central Directory ----------------------------------------------------------------------------
+
+
+def test_the_coordinator_stands_where_the_ways_are_shortest() -> None:
+    fleet = small_fleet()
+    wan = np.array(fleet.plan.wan_ms)
+    ways = [sum(w * (wan[o][r] + wan[r][o]) for o, w in enumerate(fleet.origin_weights)) for r in range(3)]
+    assert best_place(fleet) == int(np.argmin(ways))
+
+
+def test_every_request_pays_the_way_to_the_coordinator_and_back() -> None:
+    run = Run(CENTRAL_DIRECTORY, _shared(60, 700.0))
+    wan, place = run.fleet.plan.wan_ms, run.router.place
+    for row in range(60):
+        origin, target = int(run.column("region")[row]), run.regions[run.workers[row]]
+        took_us = run.column("submitted_us")[row] - run.column("arrived_us")[row]
+        assert abs(took_us - 1000.0 * (wan[origin][place] + wan[place][origin] + wan[origin][target])) < 4
+
+
+def test_a_directory_next_door_is_as_good_as_knowing_everything() -> None:
+    near = small_fleet(wan_ms=LOCAL_MS)
+    requests = _shared(100, 300.0)
+    directory, bound = Run(CENTRAL_DIRECTORY, requests, near), Run(CLAIRVOYANT, requests, near)
+    assert directory.reused == bound.reused
+    assert directory.first_token_ms.mean() < bound.first_token_ms.mean() + 3 * LOCAL_MS
+    assert (directory.column("claimed_tokens") <= directory.column("cached_tokens")).all()
+
+
+def test_a_directory_is_a_round_trip_behind_for_short_prompts_far_from_it() -> None:
+    far = small_fleet(wan_ms=120.0)
+    requests = [ask(i, 1_000.0 + 200.0 * i, 2, text(i, 100)) for i in range(40)]
+    directory, local = Run(CENTRAL_DIRECTORY, requests, far), Run(LEAST_LOADED, requests, far)
+    assert directory.router.place != 2
+    assert np.median(directory.first_token_ms) > np.median(local.first_token_ms) + 230.0
+
+
+# --- Clairvoyant ----------------------------------------------------------------------------------
+
+
+class _Twin(Clairvoyant):
+    """Checks that nobody scores better than the worker chosen (paper 3.4), in plain numbers."""
+
+    crossings = 0
+
+    def _place(self, request: Request, tried: list[int]) -> None:
+        plan, here = self._site.fleet.plan, self._site.here
+        queue_ms = self._exact.remaining_us() / 1000.0
+        price = min(plan.routing.capacity_price_max, queue_ms.min() / plan.routing.queue_scale_ms)
+        names = chunk_names(request.prompt, PAGE)
+        reusable = (len(request.prompt) - 1) // PAGE
+        coming = self._choice._coming.shared(names)
+        scores = []
+        for worker, one in enumerate(plan.workers):
+            region = plan.region_index(one.region)
+            cache = self._exact.engine(worker).cache
+            held = cache.match(TokenChain(request.prompt, PAGE), reusable)
+            match = max(held, min(coming.get(worker, 0), reusable)) * PAGE
+            scores.append(
+                plan.wan_ms[here][region]
+                + plan.wan_ms[region][here]
+                + queue_ms[worker]
+                + (1.0 + price) * one.prefill_ms_per_token * (len(request.prompt) - match)
+            )
+        super()._place(request, tried)
+        chosen = self._choice._names[request.id][1]
+        assert scores[chosen] <= min(scores) + 1e-5
+        _Twin.crossings += self._site.fleet.region_of(chosen) != here
+
+
+def test_the_bound_takes_a_worker_of_least_score() -> None:
+    _Twin.crossings = 0
+    Run(Rival("clairvoyant", _Twin, "twin", is_bound=True), _shared(200, 25.0, pages=80))
+    assert 20 < _Twin.crossings < 180
+
+
+@pytest.mark.parametrize(("gap_ms", "pages"), [(150.0, 30), (40.0, 60)])
+def test_no_policy_is_better_than_the_bound(gap_ms: float, pages: int) -> None:
+    requests = _shared(150, gap_ms, pages=pages)
+    bound = Run(CLAIRVOYANT, requests).first_token_ms.mean()
+    policies = [rival for rival in RIVALS.values() if not rival.is_bound]
+    others = {rival.name: Run(rival, requests).first_token_ms.mean() for rival in policies}
+    assert min(others.values()) >= 0.99 * bound, others
