@@ -1,21 +1,22 @@
 """Something told by an engine, that can be read only where, and as soon as, it can be known."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
     """A value of one region and one moment. Kept and passed on freely; `value` asserts that it had time."""
 
-    _value: T
-    _may_read: Callable[[int, int], bool]
-    """Whether what was true in a region at a time can be known here and now."""
-    region: int
-    at_us: int
+    __slots__ = ("_may_read", "_value", "at_us", "region")
+
+    def __init__(self, value: T, may_read: Callable[[int, int], bool], region: int, at_us: int) -> None:
+        """`may_read`: whether what was true in a region at a time can be known here and now."""
+        self._value = value
+        self._may_read = may_read
+        self.region = region
+        self.at_us = at_us
 
     @property
     def value(self) -> T:

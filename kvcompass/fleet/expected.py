@@ -5,6 +5,7 @@ common prefix yet. Without prediction every sibling looks like a miss and they s
 same tokens.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class ExpectedHoldings:
     ) -> None:
         """A request leaves for `worker`, where the index already knows its first `beyond_tokens`."""
         self._expire(now_us)
-        known_rungs = sum(rung <= beyond_tokens for rung in self._rungs[: len(keys)])
+        known_rungs = bisect_right(self._rungs, beyond_tokens, hi=len(keys))
         if known_rungs == len(keys):
             return
         if len(self) >= self._limit:

@@ -1,6 +1,6 @@
 """The fleet as one edge sees it: arrays over the plan's workers, each with one owner, here."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -113,7 +113,7 @@ class FleetView:
         self._learned_us = [_NEVER_US] * len(workers)
         self._out = [False] * len(workers)
         self._stands = [int(Standing.UNKNOWN)] * len(workers)
-        """`standing`, where one report after the other looks: lists are read and written sooner than arrays."""
+        """`standing`, where each report looks: a list is read sooner than an array."""
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._declined_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._standing_until_us = _NEVER_US
@@ -207,6 +207,26 @@ class FleetView:
     def load_of(self, worker: int, now_us: int) -> WorkerLoad | None:
         """Last report of a worker, None when there is none younger than the lease."""
         return self._loads[worker] if now_us - self._learned_us[worker] <= self._lease_us else None
+
+    def told(self, workers: Sequence[int], now_us: int) -> tuple[WorkerLoad, ...]:
+        """Last reports of some workers, each with its queue as of the last refresh and its age.
+
+        Those whose load is unknown are left out.
+        """
+        queue_ms: list[float] = self.queue_ms.tolist()
+        since_us = now_us - self._lease_us
+        loads = []
+        for worker in workers:
+            load, learned_us = self._loads[worker], self._learned_us[worker]
+            if load is not None and learned_us >= since_us:
+                worker_id, state, _, running, waiting, used, most, rate, _ = load
+                age_ms = round((now_us - learned_us) / 1000.0)
+                loads.append(
+                    WorkerLoad(
+                        worker_id, state, queue_ms[worker], running, waiting, used, most, rate, age_ms
+                    )
+                )
+        return tuple(loads)
 
     def age_ms(self, worker: int, now_us: int) -> float | None:
         """Age of the last report, None when there never was one."""

@@ -228,13 +228,8 @@ class EdgeRole:
         fleet = self.fleet
         fleet.refresh(now_us)
         self._sequence += 1
-        loads = []
-        for worker in self._own_workers:
-            load = fleet.load_of(worker, now_us)
-            if load is not None:
-                age_ms = round(fleet.age_ms(worker, now_us) or 0.0)
-                loads.append(load._replace(queue_ms=fleet.queue_ms.item(worker), age_ms=age_ms))
-        return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, tuple(loads))
+        loads = fleet.told(self._own_workers, now_us)
+        return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, loads)
 
     def piggyback(self, region: str, now_us: int) -> RegionLoad:
         """The queue vector to put on a response to `region`, which then needs no broadcast for a period."""

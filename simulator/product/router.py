@@ -22,10 +22,11 @@ from simulator.errors import SimulationError
 from simulator.product.agent_node import AgentNode
 from simulator.product.backoff import Backoff
 from simulator.product.edge_node import EdgeNode
-from simulator.product.index_feed import IndexFeed, LoggedStream, OwnStream, UnitLog
+from simulator.product.index_feed import IndexFeed, OwnStream
 from simulator.product.journey import REFUSED, Journey
 from simulator.product.periods import ATTEMPTS, AVOID_US, PENDING_KEYS
 from simulator.product.report_stream import ReportStream
+from simulator.product.unit_log import LoggedStream, UnitLog
 from simulator.product.unit_node import UnitNode
 from simulator.request import Request
 from simulator.router import Site

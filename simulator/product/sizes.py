@@ -34,6 +34,8 @@ _ENVELOPE = 12
 _STREAM = 24
 """The same with an epoch."""
 _DIGEST = 10
+_LOAD = 28
+"""A worker's load, less its id."""
 
 
 def agent_to_unit(message: AgentToUnit) -> int:
@@ -64,19 +66,17 @@ def unit_to_edge(message: UnitToEdge) -> int:
             assert_never(message)
 
 
-def worker_load(load: WorkerLoad) -> int:
-    """Size of one worker's load within a message."""
-    return len(load.worker_id) + 28
-
-
 def agent_load(load: WorkerLoad) -> int:
     """Size of an agent's report, without a handshake."""
-    return _ENVELOPE + worker_load(load)
+    return _ENVELOPE + len(load.worker_id) + _LOAD
 
 
 def region_load(load: RegionLoad) -> int:
-    """Size of a region's queue vector."""
-    return _ENVELOPE + len(load.edge_id) + len(load.region) + sum(map(worker_load, load.loads))
+    """Size of a region's queue vector, its workers' ids taken to be of one length."""
+    ids = len(load.edge_id) + len(load.region)
+    if load.loads:
+        ids += len(load.loads) * (len(load.loads[0].worker_id) + _LOAD)
+    return _ENVELOPE + ids
 
 
 def piggyback(load: RegionLoad) -> int:
