@@ -39,6 +39,9 @@ class ShardTables:
             )
             for table in range(shape.tables)
         ]
+        self._busy: set[int] = set()
+        """Tables that grow, shrink or are rid of something: kept, for whoever edits asks each time."""
+        self._growths = 0
 
     @property
     def entries(self) -> int:
@@ -78,7 +81,7 @@ class ShardTables:
     @property
     def growths(self) -> int:
         """Tables doubled in place since the start."""
-        return sum(table.growths for table in self._tables)
+        return self._growths
 
     @property
     def shrinks(self) -> int:
@@ -110,6 +113,7 @@ class ShardTables:
         keys, tiers = self._checked(keys, table, slot, tiers)
         run = PatchRun()
         self._tables[table].edit(keys, int(slot), tiers, run)
+        self._note(table)
         return run.patches()
 
     def load(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
@@ -117,6 +121,7 @@ class ShardTables:
         keys, tiers = self._checked(keys, table, slot, tiers)
         run = PatchRun()
         self._tables[table].load(keys, int(slot), tiers, run)
+        self._note(table)
         return run.patches()
 
     def begin_report(self, table: int, slot: int) -> None:
@@ -126,14 +131,17 @@ class ShardTables:
         """
         self._check_worker(table, slot)
         self._tables[table].begin_report(int(slot))
+        self._note(table)
 
     def end_report(self, table: int, slot: int) -> None:
         """All of an open report was edited: have `step` withdraw what else the worker holds. O(1)."""
         self._tables[table].end_report(int(slot))
+        self._note(table)
 
     def drop_report(self, table: int, slot: int) -> None:
         """A report goes no further, if one is open: what was edited stays, nothing is withdrawn. O(1)."""
         self._tables[table].reports.pop(slot, None)
+        self._note(table)
 
     def is_reporting(self, table: int, slot: int) -> bool:
         """A report is open, or has ended and there is more to withdraw."""
@@ -143,6 +151,7 @@ class ShardTables:
         """Have `step` withdraw a worker everywhere. `holdings` are none from now on. O(1)."""
         self._check_worker(table, slot)
         self._tables[table].begin_clearing(int(slot))
+        self._note(table)
 
     def is_clearing(self, table: int, slot: int) -> bool:
         """Keys of a worker that was cleared are still in the table; to edit it would end that first."""
@@ -151,13 +160,15 @@ class ShardTables:
     @property
     def is_busy(self) -> bool:
         """A table grows, shrinks or is rid of what a worker no longer holds: `step` has more to do."""
-        return any(table.is_busy for table in self._tables)
+        return bool(self._busy)
 
     def step(self) -> Patches:
         """Do a part of what is left to do, 1-3 ms; `is_busy` says whether there is more."""
         run = PatchRun()
-        for table in self._tables:
-            if table.step(run):
+        for table, writer in enumerate(self._tables):
+            stepped = writer.step(run)
+            self._note(table)
+            if stepped:
                 break
         return run.patches()
 
@@ -193,6 +204,16 @@ class ShardTables:
         """Digest of all images; a view that is equal has the same. Kept incrementally."""
         images = [Image(table.row, table.words) for each in self._tables for table in (each.table, each.wide)]
         return digest_of(images)
+
+    def _note(self, table: int) -> None:
+        """A table may have become busy, or has ended what it was busy with."""
+        writer = self._tables[table]
+        if writer.is_busy:
+            self._busy.add(table)
+        else:
+            self._busy.discard(table)
+        if writer.growths:
+            self._growths = sum(each.growths for each in self._tables)
 
     def _checked(
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]

@@ -69,6 +69,8 @@ class MaintenanceUnit:
         self._layout = layout
         self._tables = tables
         self._lease_us = plan.routing.lease_ms * 1_000
+        self._shards = plan.shards
+        self._worker_keys_most = plan.worker_shard_entries_max
         self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
         self._desk = SubscriberDesk(
             tables,
@@ -146,7 +148,7 @@ class MaintenanceUnit:
                 "worker_id",
                 f"{hello.worker_id} is not in plan version {self._plan.plan_version}; add it to the plan",
             )
-        elif refusal is None and hello.holdings.holdings > self._plan.worker_shard_entries_max:
+        elif refusal is None and hello.holdings.holdings > self._worker_keys_most:
             refusal = self._too_many(hello.holdings.holdings)
         elif refusal is None and source is not None and self._goes_back(source, hello):
             refusal = _went_back(source, hello.holdings.sequence)
@@ -272,7 +274,7 @@ class MaintenanceUnit:
             self.counters.old_messages += 1
             return []
         held, _ = self._tables.held(source.worker.table, source.worker.slot)
-        if held > self._plan.worker_shard_entries_max:
+        if held > self._worker_keys_most:
             return self._refused(self._too_many(held))
         hole = edits.sequence > source.sequence + 1
         source.sequence = edits.sequence
@@ -304,7 +306,7 @@ class MaintenanceUnit:
         report = source.report
         assert report is not None
         refusal = self._add_to_report(source, report, chunk)
-        if refusal is None and report.size > 2 * self._plan.worker_shard_entries_max:
+        if refusal is None and report.size > 2 * self._worker_keys_most:
             refusal = self._too_many(report.size)
         if refusal is not None:
             return self._refused(refusal)
@@ -365,11 +367,11 @@ class MaintenanceUnit:
         return Refusal(
             "index.worker_entries_max",
             f"{keys} keys of one worker in a shard, and plan version {self._plan.plan_version} allows"
-            f" {self._plan.worker_shard_entries_max}; give agent and unit the same plan, or raise the bound",
+            f" {self._worker_keys_most}; give agent and unit the same plan, or raise the bound",
         )
 
     def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
-        if renewal.holdings > self._plan.worker_shard_entries_max:
+        if renewal.holdings > self._worker_keys_most:
             return self._refused(self._too_many(renewal.holdings))
         source.lease_until_us = now_us + self._lease_us
         source.lease_ended = False
@@ -421,7 +423,7 @@ class MaintenanceUnit:
                 field,
                 f"{keys.size} keys in one message; send at most {MESSAGE_KEYS_MOST}, and the rest in others",
             )
-        if bool((shard_of(keys, self._plan.shards) == self.shard).all()):
+        if bool((shard_of(keys, self._shards) == self.shard).all()):
             return None
         return Refusal(field, f"a key belongs to another shard than {self.shard}")
 
