@@ -222,9 +222,7 @@ class FleetView:
                 worker_id, state, _, running, waiting, used, most, rate, _ = load
                 age_ms = round((now_us - learned_us) / 1000.0)
                 loads.append(
-                    WorkerLoad(
-                        worker_id, state, queue_ms[worker], running, waiting, used, most, rate, age_ms
-                    )
+                    WorkerLoad(worker_id, state, queue_ms[worker], running, waiting, used, most, rate, age_ms)
                 )
         return tuple(loads)
 

@@ -1,8 +1,8 @@
-"""A unit's stream made once for all edges, and each edge's place in it: views are brought up to date when asked.
+"""A unit's stream made once for all edges, and each edge's place in it: a view catches up when it is read.
 
-Only where links are steady. There all edges that follow a unit are sent the same messages at the same instants,
-and each gets them so much later as it is far away: to apply them when somebody looks gives the same view as to
-apply them as they come.
+Only where links are steady. There all edges that follow a unit are sent the same messages at the same
+instants, and each gets them so much later as it is far away. To apply them when somebody looks gives the view
+that applying them as they come would have given.
 """
 
 from bisect import bisect_left, bisect_right
