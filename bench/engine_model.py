@@ -4,12 +4,14 @@ python -m bench.engine_model --json out/bench/engine_model.json
 
 A stream like Mixed runs through several engines and agents on one virtual clock, as in a simulation: whoever
 has something due is woken, every engine is asked for its load ten times a second. Time is the thread's own,
-so a busy machine shows little; the yardstick, a fixed piece of interpreted work, tells how fast it was.
+but on a busy machine all takes longer: the yardstick, a fixed piece of interpreted work done now and then,
+tells how fast it was, and `engine_yardsticks` and `agent_yardsticks` compare between runs.
 """
 
 import argparse
 import heapq
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,7 +176,7 @@ class Station:
             self.batches += 1
             costs.timed("agent.on_batch", self.agent.order, number)
             edits = costs.timed("agent.on_batch", self.agent.on_batch, number, batch)
-            self.edits += sum(len(edit.keys) for edit in edits)
+            self.edits += sum(len(edit.tiers) for edit in edits)
         for step in progress:
             if step.finished:
                 self.finished += 1
@@ -202,6 +204,7 @@ def run(
     heap += [(RENEWAL_PERIOD_US, 2, number) for number in range(engines)]
     heapq.heapify(heap)
     submitted = 0
+    yardsticks: list[float] = []
     for at_us, target in stream:
         while heap and heap[0][0] <= at_us:
             now_us, what, number = heapq.heappop(heap)
@@ -222,7 +225,10 @@ def run(
         if submitted == warm_up:
             costs.seconds.clear()
             costs.counts.clear()
+            yardsticks.clear()
             base = [(s.prompt_tokens, s.cached_tokens, s.batches, s.edits) for s in stations]
+        if submitted % 50 == 0:
+            yardsticks.append(yardstick_us())
         station = stations[target]
         station.submit(submitted, at_us)
         submitted += 1
@@ -244,7 +250,10 @@ def run(
             strict=True,
         )
     )
+    yardstick = statistics.median(yardsticks)
+    totals |= {f"{name[:-3]}_yardsticks": us / yardstick for name, us in totals.items()}
     shape = {
+        "yardstick_us": yardstick,
         "prompt_tokens": prompt,
         "reused_share": cached / prompt,
         "batches": batches,
@@ -258,16 +267,12 @@ def run(
 
 
 def yardstick_us() -> float:
-    """A fixed piece of interpreted work, the best of many rounds."""
-
-    def round_us() -> float:
-        start = thread_time()
-        table: dict[int, int] = {}
-        for i in range(1_000):
-            table[i * 7919 % 1_009] = i
-        return 1e6 * (thread_time() - start)
-
-    return min(round_us() for _ in range(300))
+    """A fixed piece of interpreted work."""
+    start = thread_time()
+    table: dict[int, int] = {}
+    for i in range(1_000):
+        table[i * 7919 % 1_009] = i
+    return 1e6 * (thread_time() - start)
 
 
 def main() -> None:
@@ -293,7 +298,6 @@ def main() -> None:
         token_progress=options.tokens,
     )
     results = run(config, options.engines, options.warm_up, options.requests, options.per_second)
-    results["yardstick_us"] = yardstick_us()
     print(plain(("", ""), [(name, f"{value:.3f}") for name, value in results.items()]))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)

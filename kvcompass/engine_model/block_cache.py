@@ -174,7 +174,8 @@ class BlockCache:
 
     def _offer(self, run: Run) -> None:
         self._vram_victims.offer(run, self.resident_blocks)
-        self._dram_victims.offer(run, self.dram_blocks)
+        if run.dram:
+            self._dram_victims.offer(run, self.dram_blocks)
 
     def _split(self, run: Run, blocks: int) -> Run:
         """See Run.split. What is left of the run has another place in the order."""
@@ -272,8 +273,10 @@ class BlockCache:
                 self._vram_victims.offer(run, self.resident_blocks)
             else:
                 run.parent.vram_children -= 1
-                self._vram_victims.offer(run.parent, self.resident_blocks)
-            self._dram_victims.offer(run, self.dram_blocks)
+                if not run.parent.vram_children:
+                    self._vram_victims.offer(run.parent, self.resident_blocks)
+            if run.dram:
+                self._dram_victims.offer(run, self.dram_blocks)
         self._vram_victims.learn(eviction, at_us)
         self._events.removed(removed, VRAM)
 

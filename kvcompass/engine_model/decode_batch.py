@@ -52,8 +52,11 @@ class DecodeBatch:
     def end_ps(self, step: int) -> int:
         """When so many steps will have ended, `step` being `steps` or more."""
         count = step - self.steps
-        growth = self.token_ps * self.sequences * (count * (count - 1) // 2)
-        return self.origin_ps + count * self.step_ps(self.context) + growth
+        if not count:
+            return self.origin_ps
+        sequences = self.sequences
+        tokens = count * self.context + sequences * (count * (count - 1) // 2)
+        return self.origin_ps + count * max(self.base_ps, self.floor_ps * sequences) + self.token_ps * tokens
 
     def end_us(self, step: int) -> int:
         """The same in whole microseconds: the first at which it is over."""

@@ -64,6 +64,7 @@ class Engine:
         self._decode = serving.decode
         chunked = config.scheduling is Scheduling.CHUNKED
         self._scheduler: Scheduler = Chunks(serving) if chunked else Turns(serving)
+        self._tells_tokens = config.token_progress
         self._step = 0
         """The decode step whose end is due at `_due_us`, unless a prefill's is."""
         self._due_us = NEVER
@@ -211,19 +212,20 @@ class Engine:
 
     def _plan(self) -> None:
         """Find out what is due next."""
-        decode = self._decode
+        decode, scheduler = self._decode, self._scheduler
         step = decode.next_finish()
         if not self._serving.cache.silent:
             step = min(step, self._serving.next_publishing(decode.ended))
-        if self._scheduler.boundary_wanted:
-            step = min(step, decode.steps)
-        if self.config.token_progress:
-            step = min(step, decode.ended + 1)
-        due_us = self._scheduler.due_us
-        if decode.ended < step <= (NEVER - 1 if decode.sequences else decode.steps):
-            due_us = min(due_us, decode.end_us(step))
+        if scheduler.boundary_wanted and step > decode.steps:
+            step = decode.steps
+        if self._tells_tokens and step > decode.ended:
+            step = decode.ended + 1
+        self._due_us = scheduler.due_us
         self._step = step
-        self._due_us = due_us
+        if decode.ended < step <= (NEVER - 1 if decode.sequences else decode.steps):
+            step_us = decode.end_us(step)
+            if step_us < self._due_us:
+                self._due_us = step_us
 
     def _publish_when_idle(self, at_us: int) -> None:
         if not self._serving.jobs:

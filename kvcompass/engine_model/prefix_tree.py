@@ -61,6 +61,8 @@ class PrefixTree:
             if child is None:
                 break
             blocks = len(child.names)
+            if len(child.data) > blocks * page:
+                child.data = child.data[: blocks * page]
             if blocks > limit - at or not data.startswith(child.data, start):
                 most = min(blocks, limit - at)
                 return Match(path, child, _common_pages(child.data, data, start, most, page))
@@ -84,9 +86,10 @@ class PrefixTree:
 
     def truncate(self, run: Run) -> None:
         """Forget the blocks of a run that no tier holds, and its tree when nothing is left of it."""
-        run.truncate(self.page_bytes)
+        if run.truncate(self.page_bytes):
+            return
         parent = run.parent
-        if parent is not None and not parent.children and parent.parent is None:
+        if parent is not None and parent.parent is None and not parent.children:
             del self._roots[parent.digests[0]]
 
     def clear(self) -> None:

@@ -16,7 +16,7 @@ class Run:
     start: int
     """Blocks before it."""
     data: bytes
-    """Tokens, int32 little endian, `len(names)` pages."""
+    """Tokens, int32 little endian, of `len(names)` pages and maybe of those that were forgotten since."""
     names: Sequence[int]
     """Of each block; as many as the fuller tier holds."""
     digests: list[bytes]
@@ -70,7 +70,7 @@ class Run:
         parent.children[self.data[:page_bytes]] = upper
         self.parent = upper
         self.start += blocks
-        self.data = self.data[cut:]
+        self.data = self.data[cut : len(self.names) * page_bytes]
         self.names = self.names[blocks:]
         self.digests = self.digests[blocks:]
         self.serial += blocks
@@ -81,16 +81,14 @@ class Run:
         upper.children[self.data[:page_bytes]] = self
         return upper
 
-    def truncate(self, page_bytes: int) -> None:
-        """Forget the blocks that no tier holds; without any left, leave the tree."""
-        held = max(self.vram, self.dram)
-        if held == len(self.names):
-            return
-        if not held:
-            parent = self.parent
-            assert parent is not None
-            assert not self.children
-            del parent.children[self.data[:page_bytes]]
-        self.data = self.data[: held * page_bytes]
-        self.names = self.names[:held]
-        del self.digests[held:]
+    def truncate(self, page_bytes: int) -> bool:
+        """Forget the blocks that no tier holds; without any left, leave the tree and return False."""
+        held = self.vram if self.vram > self.dram else self.dram
+        if held < len(self.names):
+            self.names = self.names[:held]
+            del self.digests[held:]
+            if not held:
+                assert self.parent is not None
+                assert not self.children
+                del self.parent.children[self.data[:page_bytes]]
+        return held > 0

@@ -30,4 +30,9 @@ def holdings_digest(keys: npt.NDArray[np.uint64], tiers: npt.NDArray[np.uint8]) 
     assert keys.shape == tiers.shape, "one tier a key"
     if not keys.size:
         return 0
-    return int(np.bitwise_xor.reduce(mix64(keys * np.uint64(3) + tiers.astype(np.uint64))))
+    return int(np.bitwise_xor.reduce(pair_words(keys, tiers)))
+
+
+def pair_words(keys: npt.NDArray[np.uint64], tiers: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Return what each pair has in the digest."""
+    return mix64(keys * np.uint64(3) + tiers.astype(np.uint64))

@@ -11,3 +11,8 @@ def shard_of(keys: npt.NDArray[np.uint64], shards: int) -> npt.NDArray[np.int32]
     """
     high = keys >> np.uint64(31)
     return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int32)
+
+
+def shard_of_key(key: int, shards: int) -> int:
+    """Return the shard of one key: `shard_of` without an array."""
+    return ((key >> 31) * shards) >> 32

@@ -1,7 +1,8 @@
 """The blocks an engine holds, as a tree from the first token, and which of them a request could reuse."""
 
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,57 +10,19 @@ import numpy as np
 
 from kvcompass.engine_events import BlockHash
 from kvcompass.keys import PrefixHasher
+from kvcompass.roles.block_run import BlockRun
+from kvcompass.roles.prefix_ends import PrefixEnds
 from kvcompass.tier import Tier
 
 _NONE: Final = int(Tier.NONE)
 _VRAM: Final = int(Tier.VRAM)
 _DRAM: Final = int(Tier.DRAM)
-
-
-class Block:
-    """A resident block. Siblings form a linked list, so that unlinking costs the same for any fan-out.
-
-    `tier` is that of the whole prefix that ends here: NONE as long as a block above is missing.
-    """
-
-    __slots__ = (
-        "dram",
-        "first_child",
-        "hash",
-        "hasher",
-        "key",
-        "length",
-        "next",
-        "parent",
-        "parent_hash",
-        "previous",
-        "tier",
-        "tokens",
-        "vram",
-    )
-
-    def __init__(self, block_hash: BlockHash, parent_hash: BlockHash | None, tokens: bytes) -> None:
-        self.hash = block_hash
-        self.parent_hash = parent_hash
-        self.tokens = tokens
-        self.parent: Block | None = None
-        self.first_child: Block | None = None
-        self.next: Block | None = None
-        self.previous: Block | None = None
-        self.vram = 0
-        self.dram = 0
-        self.tier = _NONE
-        self.length = 0
-        """Tokens from the first to the end of this block; 0 until it was first reached from the root."""
-        self.key = -1
-        """Prefix key where the length is registered, else -1."""
-        self.hasher: PrefixHasher | None = None
-        """Running hash of the prefix, kept at registered lengths only."""
+_TOKEN: Final = np.dtype("<i4")
 
 
 @dataclass(slots=True)
 class TreeCounters:
-    """What the tree met and did not expect. Monotonic."""
+    """What the tree met and did not expect, in blocks. Monotonic."""
 
     conflicting_stores: int = 0
     """A known hash stored again with other tokens or another parent; the first stands."""
@@ -73,7 +36,7 @@ class TreeCounters:
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """Bounds on memory; a block takes about half a kilobyte. Both in blocks."""
+    """Bounds on memory. Both in blocks."""
 
     blocks: int = 2_000_000
     """Beyond it new blocks are ignored: the worker is credited with less than it holds."""
@@ -87,235 +50,297 @@ class BlockTree:
     A block whose parent is not resident is *detached*: kept, but no part of any prefix, until the parent is
     stored. It makes no difference whether the parent left or was never heard of.
 
-    A prefix is hashed from the last registered length above it, never from its start.
+    Blocks that came and left together are one `BlockRun`, so what is done costs by runs: nothing but a dict
+    entry is made for each block.
     """
 
     def __init__(
-        self, root: PrefixHasher, lengths: frozenset[int], *, counted: bool, limits: TreeLimits
+        self,
+        root: PrefixHasher,
+        lengths: Sequence[int],
+        *,
+        block_size: int,
+        counted: bool,
+        limits: TreeLimits,
     ) -> None:
         """Start with nothing resident.
 
         Args:
             root: Hasher of the empty prefix in the worker's namespace.
-            lengths: Registered lengths in tokens, multiples of the block size.
+            lengths: Registered lengths in tokens, ascending, multiples of the block size.
+            block_size: Tokens a block.
             counted: Two stores of one block need two removals (`docs/decisions/0501`). Otherwise a repeated
                 store changes nothing.
             limits: Bounds on memory.
         """
-        self._root = root
-        self._lengths = lengths
-        self._longest = max(lengths, default=0)
+        self._ends = PrefixEnds(root, lengths)
+        self._block_bytes = block_size * _TOKEN.itemsize
         self._counted = counted
         self._limits = limits
-        self._blocks: dict[BlockHash, Block] = {}
-        self._detached: OrderedDict[BlockHash, Block] = OrderedDict()
-        """Heads of the lists of blocks that wait for a parent, by the parent's hash."""
+        self._runs: dict[BlockHash, BlockRun] = {}
+        """The run of each resident block."""
+        self._detached: OrderedDict[BlockHash, dict[BlockHash, BlockRun]] = OrderedDict()
+        """Runs that wait for a parent, by the parent's hash and their own first."""
         self._detached_blocks = 0
-        self._ends: dict[int, tuple[Block, ...]] = {}
-        """Blocks at which a key's prefix ends: one, or several where an engine names equal tokens twice."""
-        self._touched: dict[int, None] = {}
-        """Keys whose tier may have changed, in the order it happened."""
         self.counters = TreeCounters()
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._runs)
 
     @property
     def detached(self) -> int:
         """Resident blocks that no prefix reaches."""
         return self._detached_blocks
 
-    def store(self, block_hash: BlockHash, parent_hash: BlockHash | None, tokens: bytes, tier: Tier) -> bool:
-        """Note that a block is resident in a tier.
+    def store(
+        self, hashes: tuple[BlockHash, ...], parent_hash: BlockHash | None, data: bytes, tier: Tier
+    ) -> None:
+        """Note that a chain of blocks is resident in a tier.
 
         Args:
-            block_hash: The engine's.
+            hashes: The engine's, one a block, from the one after the parent on.
             parent_hash: None for a first block. The parent may be unknown, or come later.
-            tokens: The block's, int32 little endian.
+            data: The blocks' tokens, int32 little endian.
             tier: VRAM or DRAM.
-
-        Returns:
-            Whether the block was new. False too for a store that is counted and ignored (see `TreeCounters`).
         """
-        block = self._blocks.get(block_hash)
-        if block is None:
-            if block_hash == parent_hash:
-                self.counters.conflicting_stores += 1
-                return False
-            if len(self._blocks) >= self._limits.blocks:
-                self.counters.refused_blocks += 1
-                return False
-            self._note(block := Block(block_hash, parent_hash, tokens), tier)
-            self._attach(block)
-            self._settle(block)
-            return True
-        if block.parent_hash != parent_hash or block.tokens != tokens:
-            self.counters.conflicting_stores += 1
-            return False
-        self._note(block, tier)
-        self._settle(block)
-        return False
+        done = 0
+        while done < len(hashes):
+            parent = hashes[done - 1] if done else parent_hash
+            if hashes[done] in self._runs:
+                done += self._store_known(hashes, done, parent, data, tier)
+            else:
+                done += self._store_new(hashes, done, parent, data, tier)
 
-    def remove(self, block_hash: BlockHash, tier: Tier) -> None:
-        """Note that a block left a tier. Blocks below it stay, detached if this was its last tier."""
-        block = self._blocks.get(block_hash)
-        if block is None or not (block.vram if tier is Tier.VRAM else block.dram):
-            self.counters.unknown_removals += 1
-            return
-        if tier is Tier.VRAM:
-            block.vram -= 1
-        else:
-            block.dram -= 1
-        if block.vram or block.dram:
-            self._settle(block)
-        else:
-            self._detach(block)
+    def remove(self, hashes: tuple[BlockHash, ...], tier: Tier) -> None:
+        """Note that blocks left a tier. Blocks below them stay, detached if this was a block's last tier."""
+        done = 0
+        while done < len(hashes):
+            run = self._runs.get(hashes[done])
+            if run is None or not (run.vram if tier is Tier.VRAM else run.dram):
+                self.counters.unknown_removals += 1
+                done += 1
+                continue
+            first = run.hashes.index(hashes[done])
+            count = _in_common(run.hashes, first, hashes, done)
+            done += count
+            if first and first + count == len(run.hashes) and run.vram + run.dram == 1:
+                self._shorten(run, first)
+                continue
+            run = self._isolated(run, first, first + count)
+            if tier is Tier.VRAM:
+                run.vram -= 1
+            else:
+                run.dram -= 1
+            if run.vram or run.dram:
+                self._settle(run)
+            else:
+                self._detach(run)
 
     def clear(self) -> None:
         """Forget every block, in every tier."""
-        self._touched.update(dict.fromkeys(self._ends))
-        self._blocks.clear()
+        self._runs.clear()
         self._detached.clear()
         self._ends.clear()
         self._detached_blocks = 0
 
-    def take_touched(self) -> list[int]:
-        """Return the keys whose tier may have changed since last time. Bounds detached blocks first."""
+    def take_touched(self) -> dict[int, int]:
+        """See PrefixEnds.take_touched. Bounds detached blocks first."""
         while self._detached_blocks > self._limits.detached and self._detached:
             self._drop(self._detached.popitem(last=False)[1])
-        touched = list(self._touched)
-        self._touched.clear()
-        return touched
+        return self._ends.take_touched()
 
-    def tier(self, key: int) -> int:
-        """Return the best tier in which the prefix of a key is wholly resident."""
-        tiers = [block.tier for block in self._ends.get(key, ()) if block.tier]
-        return min(tiers, default=_NONE)
+    def _store_new(
+        self,
+        hashes: tuple[BlockHash, ...],
+        done: int,
+        parent_hash: BlockHash | None,
+        data: bytes,
+        tier: Tier,
+    ) -> int:
+        """Make a run of as many blocks as are new from `done` on; return how many have been dealt with."""
+        seen: set[BlockHash | None] = {parent_hash}
+        end = done
+        if not done and self._runs.keys().isdisjoint(hashes):
+            seen.update(hashes)
+            end = len(hashes) if len(seen) > len(hashes) else 0
+            seen = {parent_hash}
+        while end < len(hashes) and hashes[end] not in self._runs and hashes[end] not in seen:
+            seen.add(hashes[end])
+            end += 1
+        if end == done:
+            self.counters.conflicting_stores += 1
+            return 1
+        count = min(end - done, max(0, self._limits.blocks - len(self._runs)))
+        self.counters.refused_blocks += end - done - count
+        if count:
+            start, step = done * self._block_bytes, count * self._block_bytes
+            run = BlockRun(hashes[done : done + count], parent_hash, data[start : start + step])
+            self._note(run, tier)
+            self._attach(run)
+            self._settle(run)
+        return end - done
 
-    def length(self, key: int) -> int:
-        """Return the length of a resident prefix, tokens; 0 for a key that is none's."""
-        ends = self._ends.get(key)
-        return ends[0].length if ends else 0
+    def _store_known(
+        self,
+        hashes: tuple[BlockHash, ...],
+        done: int,
+        parent_hash: BlockHash | None,
+        data: bytes,
+        tier: Tier,
+    ) -> int:
+        """Note the copies of as many blocks as one run has from `done` on; return how many."""
+        run = self._runs[hashes[done]]
+        first = run.hashes.index(hashes[done])
+        count = _in_common(run.hashes, first, hashes, done)
+        if not self._same_tokens(run, first, data, done, count):
+            count = 1
+        above = run.hashes[first - 1] if first else run.parent_hash
+        if above != parent_hash or not self._same_tokens(run, first, data, done, count):
+            self.counters.conflicting_stores += 1
+            return 1
+        if self._counted or not (run.vram if tier is Tier.VRAM else run.dram):
+            run = self._isolated(run, first, first + count)
+            self._note(run, tier)
+            self._settle(run)
+        return count
 
-    def _note(self, block: Block, tier: Tier) -> None:
+    def _same_tokens(self, run: BlockRun, first: int, data: bytes, done: int, count: int) -> bool:
+        step = self._block_bytes
+        return run.data[first * step : (first + count) * step] == data[done * step : (done + count) * step]
+
+    def _note(self, run: BlockRun, tier: Tier) -> None:
         if tier is Tier.VRAM:
-            block.vram = block.vram + 1 if self._counted else 1
+            run.vram = run.vram + 1 if self._counted else 1
         else:
-            block.dram = block.dram + 1 if self._counted else 1
+            run.dram = run.dram + 1 if self._counted else 1
 
-    def _attach(self, block: Block) -> None:
-        """Give a new block its parent and the children that waited for it."""
-        self._blocks[block.hash] = block
-        self._detached_blocks += 1
-        if block.parent_hash is not None:
-            block.parent = self._blocks.get(block.parent_hash)
-            self._link(block)
-        child = block.first_child = self._detached.pop(block.hash, None)
-        while child is not None:
-            child.parent = block
-            child = child.next
+    def _split(self, run: BlockRun, blocks: int) -> BlockRun:
+        """See BlockRun.split."""
+        lower = run.split(blocks, self._block_bytes)
+        self._runs.update(dict.fromkeys(lower.hashes, lower))
+        if lower.keys:
+            self._ends.move(run, lower)
+        return lower
 
-    def _detach(self, block: Block) -> None:
-        """Take a block out of the tree. Its children wait for its return."""
-        self._forget(block)
-        self._unlink(block)
-        if block.first_child is not None:
-            self._detached[block.hash] = block.first_child
-            for child in _siblings(block.first_child):
+    def _isolated(self, run: BlockRun, start: int, end: int) -> BlockRun:
+        """Give blocks `start` to `end` of a run a run of their own."""
+        if end < len(run.hashes):
+            self._split(run, end)
+        return self._split(run, start) if start else run
+
+    def _attach(self, run: BlockRun) -> None:
+        """Give a new run its parent and the children that waited for its blocks."""
+        self._detached_blocks += len(run.hashes)
+        if run.parent_hash is not None:
+            parent = self._runs.get(run.parent_hash)
+            if parent is None:
+                self._detached.setdefault(run.parent_hash, {})[run.hashes[0]] = run
+            else:
+                if parent.hashes[-1] != run.parent_hash:
+                    self._split(parent, parent.hashes.index(run.parent_hash) + 1)
+                run.parent = parent
+                parent.children[run.hashes[0]] = run
+        self._runs.update(dict.fromkeys(run.hashes, run))
+        if self._detached and not self._detached.keys().isdisjoint(run.hashes):
+            for block_hash in [each for each in run.hashes if each in self._detached]:
+                self._adopt(block_hash)
+
+    def _adopt(self, block_hash: BlockHash) -> None:
+        """Give a block the children that waited for it."""
+        run = self._runs[block_hash]
+        if run.hashes[-1] != block_hash:
+            self._split(run, run.hashes.index(block_hash) + 1)
+        children = self._detached.pop(block_hash)
+        for child in children.values():
+            child.parent = run
+        run.children.update(children)
+
+    def _shorten(self, run: BlockRun, blocks: int) -> None:
+        """Take all but the first blocks of a run out of the tree."""
+        self._orphan(run)
+        gone = run.hashes[blocks:]
+        self._leave(gone)
+        if run.tier == _NONE:
+            self._detached_blocks -= len(gone)
+        run.hashes = run.hashes[:blocks]
+        run.data = run.data[: blocks * self._block_bytes]
+        run.end -= len(gone) * self._block_bytes // _TOKEN.itemsize
+        kept = bisect_right(run.lengths, run.end)
+        if kept < len(run.lengths):
+            self._ends.retire(run, kept)
+
+    def _detach(self, run: BlockRun) -> None:
+        """Take a run out of the tree. Its children wait for the return of its last block."""
+        self._forget(run)
+        if run.parent is not None:
+            del run.parent.children[run.hashes[0]]
+        elif run.parent_hash is not None:
+            waiting = self._detached[run.parent_hash]
+            del waiting[run.hashes[0]]
+            if not waiting:
+                del self._detached[run.parent_hash]
+        self._orphan(run)
+
+    def _orphan(self, run: BlockRun) -> None:
+        """Let the children of a run wait for the return of its last block."""
+        if run.children:
+            self._detached[run.hashes[-1]] = run.children
+            for child in run.children.values():
                 child.parent = None
                 self._settle(child)
+            run.children = {}
 
-    def _link(self, block: Block) -> None:
-        """Put a block first among its siblings. First blocks need no list: the root never leaves."""
-        assert block.parent_hash is not None
-        if block.parent is not None:
-            block.next, block.parent.first_child = block.parent.first_child, block
-        else:
-            block.next = self._detached.get(block.parent_hash)
-            self._detached[block.parent_hash] = block
-        if block.next is not None:
-            block.next.previous = block
-
-    def _unlink(self, block: Block) -> None:
-        if block.next is not None:
-            block.next.previous = block.previous
-        if block.previous is not None:
-            block.previous.next = block.next
-        elif block.parent is not None:
-            block.parent.first_child = block.next
-        elif block.parent_hash is not None:
-            if block.next is not None:
-                self._detached[block.parent_hash] = block.next
-            else:
-                del self._detached[block.parent_hash]
-
-    def _settle(self, block: Block) -> None:
-        """Bring the tiers of a block and of those below it up to date. O(blocks whose tier changes)."""
-        pending = [block]
+    def _settle(self, run: BlockRun) -> None:
+        """Bring the tiers of a run and of those below it up to date. O(runs whose tier changes)."""
+        pending = [run]
         while pending:
-            block = pending.pop()
-            if block.parent is not None:
-                above = block.parent.tier
+            run = pending.pop()
+            if run.parent is not None:
+                above = run.parent.tier
             else:
-                above = _VRAM if block.parent_hash is None else _NONE
+                above = _VRAM if run.parent_hash is None else _NONE
             if above == _NONE:
                 tier = _NONE
             else:
-                tier = _VRAM if above == _VRAM and block.vram else _DRAM
-            if tier == block.tier:
+                tier = _VRAM if above == _VRAM and run.vram else _DRAM
+            if tier == run.tier:
                 continue
             if tier == _NONE:
-                self._detached_blocks += 1
-            elif block.tier == _NONE:
-                self._detached_blocks -= 1
-                if not block.length:
-                    self._place(block)
-            block.tier = tier
-            if block.key >= 0:
-                self._touched[block.key] = None
-            pending.extend(_siblings(block.first_child))
+                self._detached_blocks += len(run.hashes)
+                self._ends.retire(run)
+            elif run.tier == _NONE:
+                self._detached_blocks -= len(run.hashes)
+                self._ends.place(run)
+            elif run.keys:
+                self._ends.touch(run)
+            run.tier = tier
+            pending.extend(run.children.values())
 
-    def _place(self, block: Block) -> None:
-        """Learn a block's length, and its key at a registered length. Its whole prefix is resident."""
-        block.length = (block.parent.length if block.parent is not None else 0) + len(block.tokens) // 4
-        if block.length not in self._lengths:
-            return
-        tail = [block.tokens]
-        above = block.parent
-        while above is not None and above.hasher is None:
-            tail.append(above.tokens)
-            above = above.parent
-        hasher = (self._root if above is None or above.hasher is None else above.hasher).copy()
-        hasher.feed(np.frombuffer(b"".join(reversed(tail)), dtype=np.int32))
-        block.key = hasher.key()
-        if block.length < self._longest:
-            block.hasher = hasher
-        self._ends[block.key] = (*self._ends.get(block.key, ()), block)
+    def _leave(self, hashes: tuple[BlockHash, ...]) -> None:
+        runs = self._runs
+        for block_hash in hashes:
+            del runs[block_hash]
 
-    def _forget(self, block: Block) -> None:
-        del self._blocks[block.hash]
-        if block.tier == _NONE:
-            self._detached_blocks -= 1
-        if block.key >= 0:
-            self._touched[block.key] = None
-            others = tuple(end for end in self._ends[block.key] if end is not block)
-            if others:
-                self._ends[block.key] = others
-            else:
-                del self._ends[block.key]
+    def _forget(self, run: BlockRun) -> None:
+        self._leave(run.hashes)
+        if run.tier == _NONE:
+            self._detached_blocks -= len(run.hashes)
+        elif run.keys:
+            self._ends.retire(run)
 
-    def _drop(self, head: Block) -> None:
-        """Forget a list of detached blocks and everything below them."""
-        pending = list(_siblings(head))
+    def _drop(self, runs: dict[BlockHash, BlockRun]) -> None:
+        """Forget detached runs and everything below them."""
+        pending = list(runs.values())
         while pending:
-            block = pending.pop()
-            self._forget(block)
-            self.counters.dropped_blocks += 1
-            pending.extend(_siblings(block.first_child))
+            run = pending.pop()
+            self._forget(run)
+            self.counters.dropped_blocks += len(run.hashes)
+            pending.extend(run.children.values())
 
 
-def _siblings(block: Block | None) -> Iterator[Block]:
-    while block is not None:
-        following = block.next
-        yield block
-        block = following
+def _in_common(one: tuple[BlockHash, ...], first: int, other: tuple[BlockHash, ...], second: int) -> int:
+    """How many elements agree from two places on."""
+    most = min(len(one) - first, len(other) - second)
+    if one[first : first + most] == other[second : second + most]:
+        return most
+    return next(i for i in range(most) if one[first + i] != other[second + i])

@@ -1,7 +1,7 @@
 """What a worker holds, as (key, tier) at the registered lengths: engine events in, absolute edits out."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kvcompass.engine_events import BlockRemoved, BlockStored, EngineNews, EventsLost
-from kvcompass.keys import PrefixHasher, shard_of
-from kvcompass.keys.digest import holdings_digest
+from kvcompass.keys import PrefixHasher, shard_of, shard_of_key
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
 from kvcompass.roles.length_cap import LengthCap
+from kvcompass.roles.shard_digest import ShardDigests
 from kvcompass.tier import Tier
 
 _TIER_OF_MEDIUM: Final = {None: Tier.VRAM, "GPU": Tier.VRAM, "CPU_PINNED": Tier.DRAM, "CPU": Tier.DRAM}
@@ -31,12 +31,11 @@ class RepeatedStores(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardEdits:
-    """Absolute tiers of one worker at keys of one shard: distinct keys, in the order they changed."""
+    """Absolute tiers of one worker at keys of one shard: in the order they changed."""
 
     shard: int
-    keys: npt.NDArray[np.uint64]
-    tiers: npt.NDArray[np.uint8]
-    """0 where a prefix is no longer held."""
+    tiers: Mapping[int, int]
+    """By key; 0 where a prefix is no longer held. At least one."""
 
 
 @dataclass(slots=True)
@@ -52,12 +51,6 @@ class EventCounters:
     """Events about another salt or an adapter; ignored."""
     malformed: int = 0
     """Stores whose tokens are not hashes x block size; ignored."""
-
-
-@dataclass(slots=True)
-class _ShardDigest:
-    digest: int = 0
-    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +97,8 @@ class Holdings:
         self._shards = shards
         self._tree = BlockTree(
             PrefixHasher(namespace),
-            frozenset(int(length) for length in lengths),
+            lengths.tolist(),
+            block_size=block_size,
             counted=repeated_stores is RepeatedStores.COUNTED,
             limits=limits,
         )
@@ -115,7 +109,7 @@ class Holdings:
         self._cap = LengthCap(sorted(int(length) for length in lengths), keys_max)
         self._registered_length = self._cap.length
         self._registered = 0
-        self._digests = [_ShardDigest() for _ in range(shards)]
+        self._digests = ShardDigests(shards)
         self.events = EventCounters()
 
     @property
@@ -179,12 +173,12 @@ class Holdings:
         return self._edits()
 
     def digest(self, shard: int) -> int:
-        """Return the digest of what is registered in a shard. O(1)."""
-        return self._digests[shard].digest
+        """Return the digest of what is registered in a shard. O(changes since the last call)."""
+        return self._digests.digest(shard)
 
     def count(self, shard: int) -> int:
-        """Return the number of keys registered in a shard. O(1)."""
-        return self._digests[shard].count
+        """Return the number of keys registered in a shard. O(changes since the last call)."""
+        return self._digests.count(shard)
 
     def report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Return everything registered in a shard: keys (uint64[n]) and tiers (uint8[n]). O(keys held)."""
@@ -201,19 +195,14 @@ class Holdings:
             self.events.malformed += 1
             return
         data = event.tokens.astype(_TOKEN, copy=False).tobytes()
-        step = self._block_size * _TOKEN.itemsize
-        parent = event.parent
-        for position, block_hash in enumerate(event.hashes):
-            self._tree.store(block_hash, parent, data[position * step : (position + 1) * step], tier)
-            parent = block_hash
+        self._tree.store(event.hashes, event.parent, data, tier)
         self.events.stored_blocks += len(event.hashes)
 
     def _remove(self, event: BlockRemoved) -> None:
         tier = self._tier(event)
         if tier is None:
             return
-        for block_hash in event.hashes:
-            self._tree.remove(block_hash, tier)
+        self._tree.remove(event.hashes, tier)
         self.events.removed_blocks += len(event.hashes)
 
     def _tier(self, event: BlockStored | BlockRemoved) -> Tier | None:
@@ -226,60 +215,55 @@ class Holdings:
         return tier
 
     def _edits(self) -> tuple[ShardEdits, ...]:
-        before: dict[int, int] = {}
-        after: dict[int, int] = {}
-        for key in self._tree.take_touched():
-            old, tier = self._held.get(key, 0), self._tree.tier(key)
-            new = self._tree.length(key) << 2 | tier if tier else 0
+        changes: list[tuple[int, int, int]] = []
+        held, counts = self._held, self._counts
+        for key, new in self._tree.take_touched().items():
+            old = held.get(key, 0)
             if old == new:
                 continue
-            if old:
-                self._counts[old >> 2] -= 1
+            if not old:
+                counts[new >> 2] += 1
             if new:
-                self._counts[new >> 2] += 1
-                self._held[key] = new
+                held[key] = new
             else:
-                del self._held[key]
-            before[key], after[key] = self._reported(old), self._reported(new)
-        self._move_cap(before, after)
-        changed = [key for key in before if before[key] != after[key]]
-        if not changed:
-            return ()
-        self._registered += sum((after[key] > 0) - (before[key] > 0) for key in changed)
-        return self._by_shard(
-            np.array(changed, dtype=np.uint64),
-            np.array([before[key] for key in changed], dtype=np.uint8),
-            np.array([after[key] for key in changed], dtype=np.uint8),
-        )
+                counts[old >> 2] -= 1
+                del held[key]
+            changes.append((key, old, new))
+        if not self._cap.stands(len(held)):
+            return self._capped_edits(changes)
+        return self._by_shard([(key, old & 3, new & 3) for key, old, new in changes])
 
-    def _reported(self, held: int) -> int:
-        """Tier that is reported of a held key."""
-        return held & 3 if held >> 2 <= self._registered_length else 0
+    def _capped_edits(self, changes: list[tuple[int, int, int]]) -> tuple[ShardEdits, ...]:
+        """Register more lengths or fewer, if it is time to; O(keys held) then.
 
-    def _move_cap(self, before: dict[int, int], after: dict[int, int]) -> None:
-        """Register more lengths or fewer, if it is time to; O(keys held) then."""
+        `changes`: keys, what was held of each and what is.
+        """
         self._cap.update(self._counts)
-        low, high = sorted((self._registered_length, self._cap.length))
-        if low == high:
-            return
-        moved = {key: held for key, held in self._held.items() if low < held >> 2 <= high}
-        for key, held in moved.items():
-            before.setdefault(key, self._reported(held))
-        self._registered_length = self._cap.length
-        for key, held in moved.items():
-            after[key] = self._reported(held)
+        before, after = self._registered_length, self._cap.length
+        changed = {key for key, _, _ in changes}
+        low, high = min(before, after), max(before, after)
+        if low < high:
+            moved = [(key, held) for key, held in self._held.items() if low < held >> 2 <= high]
+            changes += [(key, held, held) for key, held in moved if key not in changed]
+        self._registered_length = after
+        reported = [(key, _up_to(before, old), _up_to(after, new)) for key, old, new in changes]
+        return self._by_shard([change for change in reported if change[1] != change[2]])
 
-    def _by_shard(
-        self, keys: npt.NDArray[np.uint64], before: npt.NDArray[np.uint8], after: npt.NDArray[np.uint8]
-    ) -> tuple[ShardEdits, ...]:
-        shards = shard_of(keys, self._shards)
-        edits = []
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            mine, old, new = keys[here], before[here], after[here]
-            state = self._digests[shard]
-            state.digest ^= holdings_digest(mine[old > 0], old[old > 0])
-            state.digest ^= holdings_digest(mine[new > 0], new[new > 0])
-            state.count += int(np.count_nonzero(new)) - int(np.count_nonzero(old))
-            edits.append(ShardEdits(shard, mine, new))
-        return tuple(edits)
+    def _by_shard(self, changes: list[tuple[int, int, int]]) -> tuple[ShardEdits, ...]:
+        """Make edits of keys, the tier that was reported of each and the tier that is."""
+        by_shard: dict[int, dict[int, int]] = {}
+        for key, before, after in changes:
+            self._registered += (after > 0) - (before > 0)
+            self._digests.change(key, before, after)
+            shard = shard_of_key(key, self._shards)
+            tiers = by_shard.get(shard)
+            if tiers is None:
+                by_shard[shard] = {key: after}
+            else:
+                tiers[key] = after
+        return tuple([ShardEdits(shard, tiers) for shard, tiers in by_shard.items()])
+
+
+def _up_to(length: int, held: int) -> int:
+    """Tier that is reported of a held key, when no longer prefixes are registered."""
+    return held & 3 if held >> 2 <= length else 0

@@ -26,6 +26,10 @@ class LengthCap:
         """The longest length registered; 0 when not even the shortest fits."""
         return self._lengths[self._kept - 1] if self._kept else 0
 
+    def stands(self, held: int) -> bool:
+        """Whether every length is registered and stays so with so many prefixes held in all. O(1)."""
+        return self._kept == len(self._lengths) and held <= self._most
+
     def update(self, held: Counter[int]) -> None:
         """Choose anew for so many prefixes held at each length. O(lengths)."""
         total, below = 0, [0]

@@ -142,7 +142,7 @@ class UnitReport:
         assert edits.shard == self._shard, "edits go to the unit of their shard"
         if not self._connected or self._report_due:
             return
-        self._pending.update(zip(edits.keys.tolist(), edits.tiers.tolist(), strict=True))
+        self._pending.update(edits.tiers)
         if len(self._pending) > self._limit:
             self.overflows += 1
             self._pending.clear()

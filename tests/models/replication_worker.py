@@ -41,4 +41,4 @@ class HeldKeys:
             self.tiers[key] = tier
             if not tier:
                 del self.tiers[key]
-        return ShardEdits(0, np.array(list(tiers), np.uint64), np.array(list(tiers.values()), np.uint8))
+        return ShardEdits(0, dict(tiers))

@@ -66,8 +66,7 @@ def test_a_clear_withdraws_every_tier(agent: Holdings) -> None:
     agent.apply([stored([201], None, [9, 9], "CPU")])
     edits = agent.apply([AllBlocksCleared()])
     assert not isinstance(edits, BlockSizeMismatch)
-    assert sum(len(edit.keys) for edit in edits) == 4
-    assert all(not edit.tiers.any() for edit in edits)
+    assert [tier for edit in edits for tier in edit.tiers.values()] == [Tier.NONE] * 4
     assert [agent.digest(shard) for shard in range(SHARDS)] == [0] * SHARDS
 
 

@@ -165,7 +165,7 @@ def test_a_block_size_mismatch_withdraws_everything_and_names_the_field() -> Non
     agent = attached()
     agent.on_batch(0, [block(1)])
     edits = agent.on_batch(1, [block(2), block(3, size=8)])
-    assert [tier for edit in edits for tier in edit.tiers.tolist()] == [0]
+    assert [tier for edit in edits for tier in edit.tiers.values()] == [0]
     assert agent.state is AgentState.REFUSED
     assert agent.refusal is not None and agent.refusal.field == "block_size"
     load = agent.load(0)
@@ -196,7 +196,7 @@ def test_an_engine_that_is_down_is_neither_vouched_for_nor_forgotten() -> None:
     agent.on_engine_down()
     agent.on_engine_load(IDLE, 30)
     (edit,) = agent.on_engine_up(3, same_process=False)
-    assert edit.tiers.tolist() == [0]
+    assert list(edit.tiers.values()) == [0]
     assert (agent.epoch, agent.engine_restarts, agent.applied) == (3, 1, -1)
 
 

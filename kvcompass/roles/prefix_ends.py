@@ -1,0 +1,131 @@
+"""The keys of prefixes that are wholly resident, and the runs of blocks in which they end."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from kvcompass.keys import PrefixHasher
+from kvcompass.roles.block_run import BlockRun
+
+_TOKEN: Final = np.dtype("<i4")
+
+
+class PrefixEnds:
+    """Keys at registered lengths. A prefix is hashed from the last key above it, never from its start."""
+
+    def __init__(self, root: PrefixHasher, lengths: Sequence[int]) -> None:
+        """`root`: hasher of the empty prefix; `lengths`: registered ones in tokens, ascending."""
+        self._root = root
+        self._lengths = lengths
+        self._longest = lengths[-1] if lengths else 0
+        self._ends: dict[int, BlockRun] = {}
+        """The run in which a key's prefix ends."""
+        self._namesakes: dict[int, list[BlockRun]] = {}
+        """More of them, where an engine names equal tokens twice."""
+        self._touched: dict[int, int] = {}
+        """Keys whose tier may have changed, in the order it happened, and their lengths."""
+
+    def place(self, run: BlockRun) -> None:
+        """Learn where a run ends and the keys within it. Its whole prefix is resident from now on."""
+        start = run.parent.end if run.parent is not None else 0
+        run.end = start + len(run.data) // _TOKEN.itemsize
+        if start >= self._longest:
+            return
+        first = bisect_right(self._lengths, start)
+        last = bisect_right(self._lengths, run.end, lo=first)
+        if first == last:
+            return
+        run.lengths = list(self._lengths[first:last])
+        hasher = self._hasher_below(run.parent)
+        tokens = np.frombuffer(run.data, _TOKEN)
+        done = start
+        for length in run.lengths:
+            hasher.feed(tokens[done - start : length - start])
+            done = length
+            key = hasher.key()
+            run.keys.append(key)
+            self._touched[key] = length
+            if self._ends.setdefault(key, run) is not run:
+                self._namesakes.setdefault(key, []).append(run)
+        if done < self._longest:
+            run.hasher = hasher
+
+    def touch(self, run: BlockRun) -> None:
+        """The tier of a run has changed."""
+        self._touched.update(zip(run.keys, run.lengths, strict=True))
+
+    def retire(self, run: BlockRun, kept: int = 0) -> None:
+        """Forget all but the first keys of a run: what is behind is resident no more.
+
+        Should it come back, it may be below another prefix.
+        """
+        self.touch(run)
+        for key in run.keys[kept:]:
+            others = self._namesakes.get(key) if self._namesakes else None
+            if others is None:
+                del self._ends[key]
+                continue
+            if self._ends[key] is run:
+                self._ends[key] = others.pop()
+            else:
+                others.remove(run)
+            if not others:
+                del self._namesakes[key]
+        del run.lengths[kept:]
+        del run.keys[kept:]
+        run.hasher = None
+
+    def move(self, run: BlockRun, lower: BlockRun) -> None:
+        """The last keys of a run are those of its lower part from now on."""
+        for key in lower.keys:
+            if self._ends[key] is run:
+                self._ends[key] = lower
+            else:
+                others = self._namesakes[key]
+                others[others.index(run)] = lower
+
+    def clear(self) -> None:
+        """Nothing is resident."""
+        for run in self._ends.values():
+            self.touch(run)
+        self._ends.clear()
+        self._namesakes.clear()
+
+    def take_touched(self) -> dict[int, int]:
+        """Return what is held of each key of which that may have changed since last time.
+
+        Returns:
+            Length in tokens << 2 | the best tier in which the prefix is wholly resident, by key; 0 for none.
+        """
+        touched, self._touched = self._touched, {}
+        ends, namesakes = self._ends, self._namesakes
+        for key, length in touched.items():
+            run = ends.get(key)
+            if run is None:
+                touched[key] = 0
+            elif namesakes and key in namesakes:
+                touched[key] = length << 2 | min(run.tier, *[other.tier for other in namesakes[key]])
+            else:
+                touched[key] = length << 2 | run.tier
+        return touched
+
+    def _hasher_below(self, run: BlockRun | None) -> PrefixHasher:
+        """A hasher of the prefix up to the end of a run."""
+        missing: list[bytes] = []
+        above = run
+        while above is not None and above.hasher is None:
+            missing.append(above.data)
+            above = above.parent
+        if above is None or above.hasher is None:
+            hasher = self._root.copy()
+        else:
+            hasher = above.hasher.copy()
+            if hasher.length < above.end:
+                missing.append(above.data[(hasher.length - above.end) * _TOKEN.itemsize :])
+        if missing:
+            hasher.feed(np.frombuffer(b"".join(reversed(missing)), _TOKEN))
+        if run is not None and run.hasher is None and run.keys:
+            run.hasher = hasher.copy()
+        return hasher
