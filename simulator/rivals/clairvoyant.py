@@ -33,7 +33,7 @@ class Clairvoyant(Indifferent):
         self._page_size = page_size_of(site.fleet)
         self._exact = ExactQueues(site)
         self._holders = BlockHolders(self._workers)
-        """Only to tell the tiers of what caches hold: engines tell of both in events alone."""
+        """Who may hold what, and in which tier: engines tell of tiers in events alone."""
         self._choice = JointChoice(site.fleet, self._page_size)
         self._refusals = Refusals()
 
@@ -71,25 +71,26 @@ class Clairvoyant(Indifferent):
             return
         page, prompt = self._page_size, request.prompt
         names = chunk_names(prompt, page)
-        choice = self._choice.choose(
-            self._site.here, len(prompt), names, self._held(request), self._exact.remaining_us(), tried
-        )
+        held, queue_us = self._held(request, names), self._exact.remaining_us()
+        choice = self._choice.choose(self._site.here, len(prompt), names, held, queue_us, tried)
         self._exact.give(request, choice.worker, choice.match, page)
         self._choice.going(request.id, names, choice.worker)
         self._site.dispatch(request, choice.worker, choice.match.any_tier * page)
 
-    def _held(self, request: Request) -> dict[int, Depth]:
-        """What the engines' caches hold of a prompt."""
+    def _held(self, request: Request, names: list[int]) -> dict[int, Depth]:
+        """What the engines' caches hold of a prompt.
+
+        Each tells of a prompt's blocks as soon as it has computed them, but a little late of an answer's and
+        of those that leave: whoever has told of the first block is looked into.
+        """
         chain = TokenChain(request.prompt, self._page_size)
         reusable = (len(request.prompt) - 1) // self._page_size
-        told = depths(self._holders.masks(chain.hashes[:reusable]), self._workers)
         found = {}
-        for worker in range(self._workers):
+        for worker, told in depths(self._holders.masks(names[:reusable]), self._workers).items():
             blocks = self._exact.engine(worker).cache.match(chain, reusable)
             if blocks:
-                known = told.get(worker)
-                in_dram = known is not None and known.vram < min(known.any_tier, blocks)
-                found[worker] = Depth(known.vram if known and in_dram else blocks, blocks)
+                in_vram = told.vram if told.vram < told.any_tier else blocks
+                found[worker] = Depth(min(in_vram, blocks), blocks)
         return found
 
 

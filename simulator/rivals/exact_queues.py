@@ -34,10 +34,13 @@ class ExactQueues:
     def remaining_us(self) -> NDArray[np.float64]:
         """Return float64[W], microseconds of prefill in front of a request that were there now."""
         now_us, here = self._site.now_us, self._site.here
+        self.queues.floor_us[:] = 0.0
         for worker, given in enumerate(self.queues.given):
-            oldest = next(iter(given.values()), None)
-            overdue = oldest and oldest.ends_us + self._way_us[self._region[worker]][here] < now_us
-            self.queues.floor_us[worker] = self._left_us(worker, now_us) if overdue else 0.0
+            if not given:
+                continue
+            oldest = next(iter(given.values()))
+            if oldest.ends_us + self._way_us[self._region[worker]][here] < now_us:
+                self.queues.floor_us[worker] = self._left_us(worker, now_us)
         return self.queues.remaining_us(now_us)
 
     def _left_us(self, worker: int, now_us: int) -> float:
