@@ -84,7 +84,7 @@ class WorkerAgent:
         self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._engine_load = _UNTOLD
         self._loaded_at_us = 0
-        self._silence_us = plan.routing.lease_ms * 1_000 // 3
+        self._silence_us = plan.routing.lease_ms * 1_000 // 6
         self.holdings = Holdings(
             namespace(plan.model, salt),
             salt=salt,
@@ -123,7 +123,7 @@ class WorkerAgent:
         return self._reachable is True and self._identified
 
     def may_renew(self, now_us: int) -> bool:
-        """Whether the lease may be renewed: the engine has answered within a third of it.
+        """Whether the lease may be renewed: the engine has answered within a sixth of it.
 
         So a lease ends soon after the last answer, whether the engine is gone or hangs, however late that is
         noticed. `vouches` goes on meanwhile: it may be busy, and is renewed once it answers.

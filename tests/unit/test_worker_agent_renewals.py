@@ -7,16 +7,16 @@ from tests.models.agent_fleets import agent_plan
 IDLE = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
 
 
-def test_only_an_engine_that_answered_within_a_third_of_a_lease_is_renewed() -> None:
+def test_only_an_engine_that_answered_within_a_sixth_of_a_lease_is_renewed() -> None:
     agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
     agent.on_engine_load(IDLE, 1_000_000)
     assert not agent.may_renew(1_000_000), "it may be any engine process yet"
     agent.on_engine_up(1, same_process=False)
-    third_us = agent_plan().routing.lease_ms * 1_000 // 3
-    assert agent.may_renew(1_000_000 + third_us)
-    assert not agent.may_renew(1_000_001 + third_us)
+    sixth_us = agent_plan().routing.lease_ms * 1_000 // 6
+    assert agent.may_renew(1_000_000 + sixth_us)
+    assert not agent.may_renew(1_000_001 + sixth_us)
     assert agent.vouches, "it may only be busy"
-    agent.on_engine_load(IDLE, 2_000_000 + third_us)
-    assert agent.may_renew(2_000_000 + third_us)
+    agent.on_engine_load(IDLE, 2_000_000 + sixth_us)
+    assert agent.may_renew(2_000_000 + sixth_us)
     agent.on_engine_down()
-    assert not agent.may_renew(2_000_000 + third_us)
+    assert not agent.may_renew(2_000_000 + sixth_us)
