@@ -56,9 +56,8 @@ def unit_killed(drill: Drill, found: Findings) -> None:
     began = time.monotonic()
     found.boot_s = drill.start(_UNIT)
     found.recovered_in_s = drill.until_true(began, _LIMIT_S)
-    found.bounds.append(
-        Bound("an empty unit is refilled, its start included", REFILLED_S, found.recovered_in_s)
-    )
+    refilled_s = found.recovered_in_s - found.boot_s
+    found.bounds.append(Bound("an empty unit is refilled, from when it listens", REFILLED_S, refilled_s))
 
 
 def edge_killed(drill: Drill, found: Findings) -> None:

@@ -55,7 +55,10 @@ class Drill:
             self.fleet.process(name).kill()
 
     def start(self, *names: str) -> float:
-        """Starts killed processes; returns how long it took until all of them answered at all."""
+        """Starts killed processes; returns how long it took until all of them were there.
+
+        An edge is when it answers at all, a unit when its kernels are loaded too: then it listens.
+        """
         began = time.monotonic()
         for name in names:
             self.fleet.process(name).start()
@@ -184,7 +187,10 @@ class Drill:
     def _answers(self, name: str, began: float) -> bool:
         if not self.fleet.process(name).running:
             self.fleet.check()
-        return any(glimpse.at >= began and glimpse.told is not None for glimpse in self.watch.sight()[name])
+        return any(
+            glimpse.at >= began and glimpse.told is not None and glimpse.told.get("state") != "compiling"
+            for glimpse in self.watch.sight()[name]
+        )
 
 
 def _is_ready(process: LabProcess) -> bool:

@@ -28,7 +28,7 @@ class Findings:
     recovered_in_s: float | None = None
     """From the end of the fault, or the start of the process that was killed, until every view was true."""
     boot_s: float | None = None
-    """Of that: until the process that was killed answered anything."""
+    """Of that: until the process that was killed answered anything; a unit: until it listened."""
     wrong_claims: int = 0
     """As edges counted, from the start of the fault to the recovery."""
     failed_requests: int = 0
