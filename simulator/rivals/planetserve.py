@@ -1,23 +1,28 @@
 """PlanetServe: every node keeps a hash radix tree of what all nodes have cached, and a load factor of each.
 
 Follows Fang et al., "PlanetServe: A decentralized, scalable, and privacy-preserving overlay for democratizing
-large language model serving" (NSDI 2026) by its authors' scheduler (`fffeifang/PlanetServe`,
-`eval/workload/workload_measurer_online.py`, `--dispatch lb`), with its parameters:
+large language model serving" (NSDI 2026) by its authors' prototypes (`fffeifang/PlanetServe`: in `eval`,
+`workload/workload_measurer_online.py` with `--dispatch lb`, and `hrt+lb/HashRadixTree`), with their
+parameters:
 
 - load factor = the worker's recent latency (a moving average, 7/8 old and 1/8 new) times the batches, of
   2,048 tokens, that its queued prompts fill;
-- a prompt goes to the worker with the longest match among those that match at all and whose factor is no more
-  than the 80th percentile of theirs; among equal matches to the least factor; without any match to the least
-  factor of all. What is left equal goes to the worker that was given least so far.
+- a prompt goes to the worker with the longest match that is not overloaded, so to a shorter match where
+  holders of the longest are; among equal matches to the least factor; without any to the least factor of all.
+  What is left equal goes to the worker that was given least so far;
+- overloaded is who is above the 80th percentile of load factors: of all workers as in `HashRadixTree`, for
+  among the holders alone, as in the other prototype, a single one never is. Who has no more than one batch
+  queued is not overloaded (ours).
 
 An edge stands for the overlay's nodes of its region. Latency is what it measures itself, of its own requests;
 queued tokens are its own, known at once, and the others' as told. Trees and tokens are exchanged between
 regions each 100 ms (the period is ours: the paper's Delta). Chunks are the engines' blocks instead of the
-prototype's 10 tokens, and trees follow the engines' caches instead of each node's last 10 prompts; the
+prototypes' 10 tokens, and trees follow the engines' caches instead of each node's last 10 prompts; the
 overlay's onion routing costs no time here. All of this is in its favour.
 
-At its best where prefixes are long and equally popular. At its worst where one is popular: a single holder is
-taken whatever its load (it is its own 80th percentile), and no distance is known.
+At its best where prefixes are long and as popular as one another, wherever they are held. At its worst where
+one is popular and just computed, until its holder shows among the most loaded, and where answers take a round
+trip over an ocean that it does not know of.
 """
 
 from collections.abc import Sequence
@@ -38,7 +43,7 @@ from simulator.router import Rival, Site
 
 BATCH_TOKENS: Final = 2_048
 NEW_LATENCY_WEIGHT: Final = 0.125
-ELIGIBLE_PERCENT: Final = 80
+OVERLOADED_ABOVE_PERCENT: Final = 80
 _TOKENS_BYTES: Final = 8
 """A worker and its queued tokens."""
 
@@ -55,11 +60,10 @@ class _Edge:
         self.waiting: set[int] = set()
         self.refusals = Refusals()
 
-    def factors(self) -> NDArray[np.float64]:
-        """The load factor of every worker."""
+    def batches(self) -> NDArray[np.float64]:
+        """Queued at each worker."""
         batches: NDArray[np.float64] = np.ceil((self.queued + self.told.sum(axis=0)) / BATCH_TOKENS)
-        factors: NDArray[np.float64] = self.latency_ms * batches
-        return factors
+        return batches
 
 
 class _News(NamedTuple):
@@ -67,22 +71,25 @@ class _News(NamedTuple):
     queued: NDArray[np.float64]
 
 
-def choose(held: dict[int, int], factors: NDArray[np.float64], given: NDArray[np.float64]) -> int:
+def choose(
+    held: dict[int, int],
+    batches: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    given: NDArray[np.float64],
+) -> int:
     """Return the worker for a prompt.
 
     Args:
         held: Blocks of it by worker, where there are any.
+        batches: float64[W], queued.
         factors: float64[W], load factors; infinite for those that are out of the question.
         given: float64[W], requests so far.
     """
-    if not held:
+    most = np.sort(factors)[-(-OVERLOADED_ABOVE_PERCENT * len(factors) // 100) - 1]
+    eligible = [worker for worker in held if batches[worker] <= 1 or factors[worker] <= most]
+    if not eligible:
         return int(np.lexsort((given, factors))[0])
-    ordered = sorted(factors[worker] for worker in held)
-    most = ordered[-(-ELIGIBLE_PERCENT * len(ordered) // 100) - 1]
-    return min(
-        (worker for worker in held if factors[worker] <= most),
-        key=lambda worker: (-held[worker], factors[worker], given[worker]),
-    )
+    return min(eligible, key=lambda worker: (-held[worker], factors[worker], given[worker]))
 
 
 class PlanetServe(Indifferent):
@@ -146,9 +153,10 @@ class PlanetServe(Indifferent):
         names = chunk_names(request.prompt, page)[: (len(request.prompt) - 1) // page]
         found = depths(self._trees.masks(here, names), self._workers)
         held = {worker: depth.any_tier for worker, depth in found.items() if worker not in tried}
-        factors = edge.factors()
+        batches = edge.batches()
+        factors = edge.latency_ms * batches
         factors[tried] = np.inf
-        worker = choose(held, factors, edge.given)
+        worker = choose(held, batches, factors, edge.given)
         edge.queued[worker] += len(request.prompt)
         edge.given[worker] += 1
         edge.waiting.add(request.id)
@@ -177,5 +185,5 @@ class PlanetServe(Indifferent):
 PLANETSERVE = Rival(
     PlanetServe.name,
     PlanetServe,
-    "Fang et al. (NSDI 2026), its authors' scheduler: load factor by 2,048 tokens, 80th percentile",
+    "Fang et al. (NSDI 2026), its authors' prototypes: load factor by 2,048 tokens, 80th percentile",
 )
