@@ -31,10 +31,12 @@ class Chunks:
         self.boundary_wanted = False
         """Whether the end of the step under way is awaited."""
 
-    def submitted(self, now_us: int) -> None:
-        """A request has come to wait."""
-        if len(self._serving.waiting) == 1:
-            self.changed(now_us)
+    def submitted(self, now_us: int) -> bool:
+        """A request has come to wait; whether that changed anything else."""
+        if self._chunk or len(self._serving.waiting) > 1:
+            return False
+        self.changed(now_us)
+        return True
 
     def changed(self, now_us: int) -> None:
         """Something is otherwise, from outside: it counts from the next iteration on."""

@@ -161,13 +161,11 @@ class DecodeBatch:
         counted = self._counted if past < 0 else self.sequences
         return (self._busy_ps + (past if counted else 0)) // PS_PER_US
 
-    def tokens(self, at_us: int) -> int:
-        """Tokens made by the steps that have ended until then."""
+    def made(self, at_us: int) -> tuple[int, int]:
+        """Tokens made by the steps that have ended until then, and the context of the sequences then."""
         at_ps = at_us * PS_PER_US
         if at_ps < self.origin_ps:
-            return self._tokens - self._under_way
-        return self._tokens + self.sequences * (self.completed(at_ps) - self.steps)
-
-    def context_at(self, at_us: int) -> int:
-        """Tokens of context of the present sequences at an instant."""
-        return self.context + self.tokens(at_us) - self._tokens
+            since = -self._under_way
+        else:
+            since = self.sequences * (self.completed(at_ps) - self.steps)
+        return self._tokens + since, self.context + since

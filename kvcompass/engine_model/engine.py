@@ -33,8 +33,8 @@ class Scheduler(Protocol):
     def boundary_wanted(self) -> bool:
         """Whether something is to be done at the end of the decode step under way."""
 
-    def submitted(self, now_us: int) -> None:
-        """A request has come to wait."""
+    def submitted(self, now_us: int) -> bool:
+        """A request has come to wait; whether that changed anything else."""
 
     def changed(self, now_us: int) -> None:
         """Something is otherwise, from outside."""
@@ -90,8 +90,8 @@ class Engine:
         cached = request.prompt[:0] if request.transferred else request.prompt
         chain = TokenChain(cached, self.config.page_size, request.scope)
         serving.enqueue(Job(request, chain, prompt, answer))
-        self._scheduler.submitted(now_us)
-        self._plan_after(now_us)
+        if self._scheduler.submitted(now_us):
+            self._plan_after(now_us)
         return None
 
     def abort(self, request_id: str, now_us: int) -> bool:
@@ -181,7 +181,8 @@ class Engine:
         serving, cache, decode = self._serving, self._serving.cache, self._decode
         page = self.config.page_size
         reserved = cache.capacity_blocks - cache.free_blocks - cache.resident_blocks
-        step_ps = decode.step_ps(decode.context_at(now_us)) if decode.sequences else 0
+        tokens, context = decode.made(now_us)
+        step_ps = decode.step_ps(context) if decode.sequences else 0
         miss_rate = 1 - serving.cached_tokens / serving.prompt_tokens if serving.prompt_tokens else 1
         return ModelLoad(
             running=len(serving.jobs) - len(serving.waiting),
@@ -195,7 +196,7 @@ class Engine:
             decode_busy_us=decode.busy_us(now_us),
             prompt_tokens=serving.prompt_tokens,
             cached_tokens=serving.cached_tokens,
-            generated_tokens=serving.first_tokens + decode.tokens(now_us),
+            generated_tokens=serving.first_tokens + tokens,
             cached_host_tokens=serving.cached_host_tokens,
             host_used_tokens=cache.dram_blocks * page,
             host_capacity_tokens=cache.dram_capacity_blocks * page,
@@ -205,7 +206,7 @@ class Engine:
         )
 
     def _plan_after(self, now_us: int) -> None:
-        """The same, where steps may have ended unseen before `now_us`."""
+        """See _plan, where steps may have ended unseen before `now_us`."""
         if not self._serving.cache.silent:
             self._decode.ended = self._decode.completed(now_us * PS_PER_US)
         self._plan()

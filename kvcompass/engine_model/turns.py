@@ -20,10 +20,12 @@ class Turns:
         self.due_us = NEVER
         """When the prefill ends."""
 
-    def submitted(self, now_us: int) -> None:
-        """A request has come to wait."""
-        if self._job is None:
-            self.changed(now_us)
+    def submitted(self, now_us: int) -> bool:
+        """A request has come to wait; whether that changed anything else."""
+        if self._job is not None:
+            return False
+        self.changed(now_us)
+        return True
 
     def changed(self, now_us: int) -> None:
         """Something is otherwise, from outside. The decode step under way goes on as it is."""

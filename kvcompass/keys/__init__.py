@@ -2,6 +2,6 @@
 
 from kvcompass.keys.namespace import KEY_VERSION, namespace
 from kvcompass.keys.prefix import PrefixHasher, prefix_keys
-from kvcompass.keys.shards import shard_of, shard_of_key
+from kvcompass.keys.shards import shard_of, shards_of
 
-__all__ = ["KEY_VERSION", "PrefixHasher", "namespace", "prefix_keys", "shard_of", "shard_of_key"]
+__all__ = ["KEY_VERSION", "PrefixHasher", "namespace", "prefix_keys", "shard_of", "shards_of"]

@@ -1,5 +1,7 @@
 """Which shard owns a key."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +15,6 @@ def shard_of(keys: npt.NDArray[np.uint64], shards: int) -> npt.NDArray[np.int32]
     return ((high * np.uint64(shards)) >> np.uint64(32)).astype(np.int32)
 
 
-def shard_of_key(key: int, shards: int) -> int:
-    """Return the shard of one key: `shard_of` without an array."""
-    return ((key >> 31) * shards) >> 32
+def shards_of(keys: Iterable[int], shards: int) -> list[int]:
+    """Return the shard of each key: `shard_of` for a few, without arrays."""
+    return [((key >> 31) * shards) >> 32 for key in keys]

@@ -104,6 +104,8 @@ class BlockTree:
             tier: VRAM or DRAM.
         """
         done = 0
+        if hashes[0] not in self._runs:
+            done = self._store_all_new(hashes, parent_hash, data, tier)
         while done < len(hashes):
             parent = hashes[done - 1] if done else parent_hash
             if hashes[done] in self._runs:
@@ -120,8 +122,11 @@ class BlockTree:
                 self.counters.unknown_removals += 1
                 done += 1
                 continue
-            first = run.hashes.index(hashes[done])
-            count = _in_common(run.hashes, first, hashes, done)
+            if not done and run.hashes[-len(hashes) :] == hashes:
+                first, count = len(run.hashes) - len(hashes), len(hashes)
+            else:
+                first = run.hashes.index(hashes[done])
+                count = _in_common(run.hashes, first, hashes, done)
             done += count
             if first and first + count == len(run.hashes) and run.vram + run.dram == 1:
                 self._shorten(run, first)
@@ -160,10 +165,6 @@ class BlockTree:
         """Make a run of as many blocks as are new from `done` on; return how many have been dealt with."""
         seen: set[BlockHash | None] = {parent_hash}
         end = done
-        if not done and self._runs.keys().isdisjoint(hashes):
-            seen.update(hashes)
-            end = len(hashes) if len(seen) > len(hashes) else 0
-            seen = {parent_hash}
         while end < len(hashes) and hashes[end] not in self._runs and hashes[end] not in seen:
             seen.add(hashes[end])
             end += 1
@@ -175,10 +176,24 @@ class BlockTree:
         if count:
             start, step = done * self._block_bytes, count * self._block_bytes
             run = BlockRun(hashes[done : done + count], parent_hash, data[start : start + step])
-            self._note(run, tier)
-            self._attach(run)
-            self._settle(run)
+            self._attach(run, dict.fromkeys(run.hashes, run), tier)
         return end - done
+
+    def _store_all_new(
+        self, hashes: tuple[BlockHash, ...], parent_hash: BlockHash | None, data: bytes, tier: Tier
+    ) -> int:
+        """Make one run of all blocks, as they nearly always can; return how many have been dealt with."""
+        run = BlockRun(hashes, parent_hash, data)
+        blocks = dict.fromkeys(hashes, run)
+        if (
+            len(blocks) < len(hashes)
+            or parent_hash in blocks
+            or len(self._runs) + len(blocks) > self._limits.blocks
+            or not self._runs.keys().isdisjoint(blocks)
+        ):
+            return 0
+        self._attach(run, blocks, tier)
+        return len(hashes)
 
     def _store_known(
         self,
@@ -228,8 +243,9 @@ class BlockTree:
             self._split(run, end)
         return self._split(run, start) if start else run
 
-    def _attach(self, run: BlockRun) -> None:
-        """Give a new run its parent and the children that waited for its blocks."""
+    def _attach(self, run: BlockRun, blocks: dict[BlockHash, BlockRun], tier: Tier) -> None:
+        """Give a new run its place by its blocks, its parent and the children that waited for its blocks."""
+        self._note(run, tier)
         self._detached_blocks += len(run.hashes)
         if run.parent_hash is not None:
             parent = self._runs.get(run.parent_hash)
@@ -240,10 +256,11 @@ class BlockTree:
                     self._split(parent, parent.hashes.index(run.parent_hash) + 1)
                 run.parent = parent
                 parent.children[run.hashes[0]] = run
-        self._runs.update(dict.fromkeys(run.hashes, run))
+        self._runs.update(blocks)
         if self._detached and not self._detached.keys().isdisjoint(run.hashes):
             for block_hash in [each for each in run.hashes if each in self._detached]:
                 self._adopt(block_hash)
+        self._settle(run)
 
     def _adopt(self, block_hash: BlockHash) -> None:
         """Give a block the children that waited for it."""
@@ -314,7 +331,8 @@ class BlockTree:
             elif run.keys:
                 self._ends.touch(run)
             run.tier = tier
-            pending.extend(run.children.values())
+            if run.children:
+                pending.extend(run.children.values())
 
     def _leave(self, hashes: tuple[BlockHash, ...]) -> None:
         runs = self._runs

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvcompass.engine_events import BlockRemoved, BlockStored, EngineNews, EventsLost
-from kvcompass.keys import PrefixHasher, shard_of, shard_of_key
+from kvcompass.keys import PrefixHasher, shard_of, shards_of
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
 from kvcompass.roles.length_cap import LengthCap
 from kvcompass.roles.shard_digest import ShardDigests
@@ -231,7 +231,7 @@ class Holdings:
             changes.append((key, old, new))
         if not self._cap.stands(len(held)):
             return self._capped_edits(changes)
-        return self._by_shard([(key, old & 3, new & 3) for key, old, new in changes])
+        return self._by_shard([(key, old & 3, new & 3) for key, old, new in changes]) if changes else ()
 
     def _capped_edits(self, changes: list[tuple[int, int, int]]) -> tuple[ShardEdits, ...]:
         """Register more lengths or fewer, if it is time to; O(keys held) then.
@@ -251,16 +251,18 @@ class Holdings:
 
     def _by_shard(self, changes: list[tuple[int, int, int]]) -> tuple[ShardEdits, ...]:
         """Make edits of keys, the tier that was reported of each and the tier that is."""
+        self._digests.change(changes)
         by_shard: dict[int, dict[int, int]] = {}
-        for key, before, after in changes:
-            self._registered += (after > 0) - (before > 0)
-            self._digests.change(key, before, after)
-            shard = shard_of_key(key, self._shards)
-            tiers = by_shard.get(shard)
-            if tiers is None:
-                by_shard[shard] = {key: after}
+        shards = shards_of([key for key, _, _ in changes], self._shards)
+        for shard, (key, before, after) in zip(shards, changes, strict=True):
+            if not before:
+                self._registered += 1
+            elif not after:
+                self._registered -= 1
+            if shard in by_shard:
+                by_shard[shard][key] = after
             else:
-                tiers[key] = after
+                by_shard[shard] = {key: after}
         return tuple([ShardEdits(shard, tiers) for shard, tiers in by_shard.items()])
 
 

@@ -1,5 +1,6 @@
 """The digest and the count of what a worker has registered in each shard, kept up to date lazily."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -22,10 +23,11 @@ class ShardDigests:
         self._after: dict[int, int] = {}
         """the present ones, in the same order."""
 
-    def change(self, key: int, before: int, after: int) -> None:
-        """Note the tier of a key before and after a change; 0 for none."""
-        self._before.setdefault(key, before)
-        self._after[key] = after
+    def change(self, changes: Sequence[tuple[int, int, int]]) -> None:
+        """Note keys, the tier of each before a change and the one after it; 0 for none."""
+        for key, before, after in changes:
+            self._before.setdefault(key, before)
+            self._after[key] = after
         if len(self._after) >= _PENDING:
             self._settle()
 
