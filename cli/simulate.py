@@ -21,6 +21,7 @@ _OPTIONS: Final = {
     "out-dir": "--out-dir",
     "json": "--json",
     "png": "--png",
+    "KVCOMPASS_DATA": "--data",
     "jobs": "--jobs",
 }
 """The option behind a field that an error names."""

@@ -22,6 +22,7 @@ from simulator.fleets.named import NAMED
 from simulator.results.plot import need_plots, save_plot
 from simulator.results.table import print_rows, wide
 from simulator.workloads import WORKLOADS, Capacity
+from simulator.workloads.options import data_folder
 
 _WARM_UP_SHARE: Final = 0.25
 _LOAD: Final = 0.9
@@ -66,6 +67,7 @@ def print_names() -> None:
 
 
 def _setting(options: argparse.Namespace) -> Setting:
+    data = data_folder({"KVCOMPASS_DATA": options.data or ""})
     warm_up = round(_WARM_UP_SHARE * options.requests) if options.warm_up is None else options.warm_up
     return Setting(
         fleet=options.fleet,
@@ -76,7 +78,7 @@ def _setting(options: argparse.Namespace) -> Setting:
         tenants=options.tenants,
         users=options.users,
         think_s=options.think,
-        data=options.data or None,
+        data=None if data is None else str(data),
         block_size=options.block,
         eviction=options.eviction or usual_eviction(options.workload),
         linear=options.linear,

@@ -3,10 +3,12 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from simulator.workloads import Arrivals
+from simulator.workloads.named import TRACE_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,17 @@ class Cell:
 
     def inputs(self) -> dict[str, Any]:
         """Everything that the result follows from, beside the code. Reads the files that it names."""
-        return asdict(self) | {
-            "files": {
-                name: hashlib.sha256(Path(name).read_bytes()).hexdigest()
-                for name in (self.setting.fleet, self.setting.workload)
-                if Path(name).suffix and Path(name).is_file()
-            }
-        }
+        named = [Path(self.setting.fleet), Path(self.setting.workload)]
+        if self.setting.data is not None and self.setting.workload in TRACE_FILES:
+            named.append(Path(self.setting.data) / TRACE_FILES[self.setting.workload])
+        files = {str(path): _content(path, path.stat().st_mtime_ns) for path in named if path.is_file()}
+        return asdict(self) | {"files": files}
+
+
+@cache
+def _content(path: Path, _changed_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(inputs: dict[str, Any]) -> str:

@@ -32,6 +32,7 @@ from simulator.experiments.study import LOADS, SEEDS, Grid, capacity, cells, row
 from simulator.experiments.sweep import run_cells
 from simulator.results.table import print_rows, wide
 from simulator.workloads import Capacity
+from simulator.workloads.options import data_folder
 
 WORKLOADS: Final = ("mixed", "wildchat", "lmsys")
 FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000)
@@ -95,7 +96,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         return 0
     base = QUICK if options.quick else FULL
     requests = options.requests or base.requests
-    base = replace(base, fleet=options.fleet or base.fleet, requests=requests, warm_up=requests // 4)
+    data = data_folder(os.environ)
+    base = replace(
+        base,
+        fleet=options.fleet or base.fleet,
+        requests=requests,
+        warm_up=requests // 4,
+        data=None if data is None else str(data),
+    )
     grid = Grid(
         policies=options.policies or tuple(POLICIES),
         loads=options.loads or (QUICK_LOADS if options.quick else LOADS),

@@ -6,10 +6,12 @@ from typing import Final
 
 from simulator.errors import SimulationError
 from simulator.product.policies import PRODUCT_RIVALS, product_rival
-from simulator.rivals.random_choice import RANDOM
+from simulator.rivals.registry import RIVALS
 from simulator.router import Rival
 
-POLICIES: Final[Mapping[str, Rival]] = {rival.name: rival for rival in (*PRODUCT_RIVALS.values(), RANDOM)}
+POLICIES: Final[Mapping[str, Rival]] = {
+    rival.name: rival for rival in (*PRODUCT_RIVALS.values(), *RIVALS.values())
+}
 """All of them, the product's first."""
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from simulator.results.figures import RunFigures
 from simulator.results.metrics import BOUND_METRICS, METRICS
 from simulator.results.spread import Spread
 
+CLAIRVOYANT: Final = "clairvoyant"
+"""The bound that others are held against. Other bounds are of one respect only."""
 Load = float
 """Multiple of the no-reuse capacity, or requests/s: in one set of runs always the same of the two."""
 
@@ -21,6 +24,7 @@ class Run:
     seed: int
     figures: RunFigures
     is_bound: bool = False
+    """It knows what no policy can, and ranks nowhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +48,7 @@ def rows(runs: Sequence[Run]) -> list[Row]:
     bounds: dict[tuple[str, Load, int], RunFigures] = {}
     for run in runs:
         grouped.setdefault((run.workload, run.load, run.policy), []).append(run)
-        if run.is_bound:
+        if run.policy == CLAIRVOYANT:
             bounds[run.workload, run.load, run.seed] = run.figures
     return [_row(group, bounds) for group in grouped.values()]
 

@@ -35,7 +35,7 @@ def test_the_share_of_the_bound_is_of_the_same_seed_and_load() -> None:
     runs = [
         run("ours", slower(PLAIN, 4.0), load=load, seed=seed) for load in (0.5, 0.9) for seed in (1, 2)
     ] + [
-        run("bound", slower(PLAIN, seed), load=load, seed=seed, bound=True)
+        run("clairvoyant", slower(PLAIN, seed), load=load, seed=seed, bound=True)
         for load in (0.5, 0.9)
         for seed in (1, 2)
         if (load, seed) != (0.9, 2)
