@@ -27,7 +27,7 @@ from simulator.experiments.cell import Cell, Setting
 from simulator.experiments.document import as_json
 from simulator.experiments.policies import POLICIES, usual_eviction
 from simulator.experiments.progress import SweepProgress
-from simulator.experiments.store import CellStore, code_digest, write_whole
+from simulator.experiments.store import CellStore, write_whole
 from simulator.experiments.study import LOADS, SEEDS, Grid, capacity, cells, rows_of, unit
 from simulator.experiments.sweep import run_cells
 from simulator.results.table import print_rows, wide
@@ -69,7 +69,7 @@ def compare(
     print_rows(console, rows, unit(runs[0]))
     failures = [(cell.name, why) for cell, why in swept.failures]
     machine = {"processor": platform.machine(), "cpus": os.cpu_count()}
-    document = {"code": code_digest(), "machine": machine}
+    document = {"code": store.code, "machine": machine}
     return document | as_json(swept.finished, rows, capacities, failures)
 
 

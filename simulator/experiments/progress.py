@@ -1,6 +1,7 @@
 """How a sweep goes, on one line: requests simulated, requests a second, time left."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
@@ -12,6 +13,7 @@ from simulator.experiments.cell import Cell
 
 _QUIET_S: Final = 10.0
 """Least time between two lines where nothing can be redrawn."""
+_LATELY_S: Final = 60.0
 
 
 class SweepProgress:
@@ -34,7 +36,8 @@ class SweepProgress:
         self._cells = 0
         self._wanted = 0
         self._finished = 0
-        self._began_s = 0.0
+        self._lately: deque[tuple[float, int]] = deque()
+        """When so many requests had ended, over the last minute: what comes is as fast as that."""
         self._told_s = 0.0
 
     def __enter__(self) -> Self:
@@ -52,7 +55,8 @@ class SweepProgress:
         """See `sweep.Progress`."""
         self._cells = len(missing)
         self._wanted = sum(_requests(cell) for cell in missing)
-        self._began_s = self._told_s = time.monotonic()
+        self._told_s = time.monotonic()
+        self._lately.append((self._told_s, 0))
         if kept := len(cells) - len(missing):
             self._console.print(
                 f"{kept} of {len(cells)} runs are there already.", highlight=False, soft_wrap=True
@@ -72,8 +76,12 @@ class SweepProgress:
 
     def _tell(self, cell: Cell) -> None:
         ended, now_s = sum(self._ended.values()), time.monotonic()
-        a_second = ended / max(now_s - self._began_s, 1e-3)
-        left = f"{a_second:,.0f} requests/s, {duration((self._wanted - ended) / max(a_second, 1e-3))} left"
+        self._lately.append((now_s, ended))
+        while len(self._lately) > 2 and now_s - self._lately[0][0] > _LATELY_S:
+            self._lately.popleft()
+        began_s, before = self._lately[0]
+        a_second = (ended - before) / max(now_s - began_s, 1e-3)
+        left = f"{a_second:,.0f} requests/s, {duration((self._wanted - ended) / max(a_second, 1.0))} left"
         runs = f"{self._finished}/{self._cells} runs" if self._cells > 1 else cell.policy
         self._bar.update(self._task, completed=ended, description=runs, left=left)
         if not self._console.is_terminal and now_s - self._told_s >= _QUIET_S:

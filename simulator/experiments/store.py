@@ -40,7 +40,7 @@ class CellStore:
         """
         self.folder: Final = folder
         self._any_code = any_code
-        self._code = code_digest()
+        self.code: Final = code_digest()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder):
@@ -55,7 +55,7 @@ class CellStore:
         found = _read(self._path(cell, inputs))
         if found is None or found.get("inputs") != inputs:
             return None
-        if not self._any_code and found.get("code") != self._code:
+        if not self._any_code and found.get("code") != self.code:
             return None
         return Finished(cell, found["source"], figures_from(found["figures"]), found["wall_s"])
 
@@ -64,7 +64,7 @@ class CellStore:
         inputs = finished.cell.inputs()
         found = {
             "inputs": inputs,
-            "code": self._code,
+            "code": self.code,
             "source": finished.source,
             "wall_s": round(finished.wall_s, 3),
             "figures": asdict(finished.figures),

@@ -52,19 +52,21 @@ def run_cells(cells: Sequence[Cell], store: CellStore, progress: Progress, jobs:
         jobs: Processes at once; with 1 the cells run in this one.
 
     Raises:
-        SimulationError: The code was changed meanwhile, so that the cells are of several codes.
+        SimulationError: Somebody took a file out of the store meanwhile.
     """
     missing = [cell for cell in cells if store.get(cell) is None]
     progress.planned(cells, missing)
     failures = (_in_processes if jobs > 1 else _here)(missing, store, progress, jobs)
     failed = {cell for cell, _ in failures}
-    finished = [(cell, store.get(cell)) for cell in cells if cell not in failed]
-    if changed := [cell.name for cell, found in finished if found is None]:
-        raise SimulationError(
-            f"the code changed while {', '.join(changed)} ran; run the same again to make them anew",
-            field="out-dir",
-        )
-    return Swept([found for _, found in finished if found is not None], failures)
+    return Swept([_kept(cell, store) for cell in cells if cell not in failed], failures)
+
+
+def _kept(cell: Cell, store: CellStore) -> Finished:
+    found = store.get(cell)
+    if found is None:
+        message = f"{store.folder}: {cell.name} was there and is gone; is the folder used otherwise?"
+        raise SimulationError(message, field="out-dir")
+    return found
 
 
 def _here(cells: Sequence[Cell], store: CellStore, progress: Progress, _jobs: int) -> list[tuple[Cell, str]]:
@@ -122,7 +124,9 @@ def _start(cell: Cell, store: CellStore) -> _Worker:
     # Spawned, not forked: a child begins with nothing of this process's memory, threads and locks.
     context = multiprocessing.get_context("spawn")
     messages, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, name=cell.name, args=(cell, store.folder, theirs), daemon=True)
+    process = context.Process(
+        target=_work, name=cell.name, args=(cell, store.folder, store.code, theirs), daemon=True
+    )
     process.start()
     theirs.close()
     return _Worker(cell, process, messages)
@@ -149,12 +153,17 @@ def _killed(exit_code: int | None) -> str:
     return f"its process ended with {exit_code}"
 
 
-def _work(cell: Cell, folder: Path, messages: Connection) -> None:
+def _work(cell: Cell, folder: Path, code: str, messages: Connection) -> None:
     """What a process does. Ctrl-C is for the parent, which ends its children; without it there is no work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(BrokenPipeError):
         try:
-            CellStore(folder).put(run_cell(cell, messages.send))
+            store = CellStore(folder)
+            if store.code != code:
+                # A spawned process has the code of now, and may not even read the cell as it was meant.
+                messages.send("the code was changed after the sweep began; run the same again")
+                return
+            store.put(run_cell(cell, messages.send))
         except KVCompassError as error:
             messages.send(str(error))
         except BrokenPipeError:

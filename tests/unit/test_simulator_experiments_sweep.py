@@ -84,17 +84,22 @@ def test_a_folder_that_cannot_be_used_is_refused() -> None:
         CellStore(Path("/proc/nowhere"))
 
 
-def test_code_that_changes_under_a_sweep_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_finds_other_code_than_its_parent_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept = CellStore(tmp_path)
-    put = CellStore.put
+    monkeypatch.setattr(kept, "code", "what it was when the sweep began")
+    swept = run_cells(grid(seeds=(1,)), kept, Told(), jobs=2)
+    assert [why for _, why in swept.failures] == 2 * [
+        "the code was changed after the sweep began; run the same again"
+    ]
+    assert list(tmp_path.iterdir()) == []
 
-    def changed(self: CellStore, finished: object) -> None:
-        monkeypatch.setattr(self, "_code", "other code")
-        put(self, finished)  # type: ignore[arg-type]
-        monkeypatch.undo()
 
-    monkeypatch.setattr(CellStore, "put", changed)
-    with pytest.raises(SimulationError, match=r"the code changed while .*-random-1.* ran; run the same again"):
+def test_a_finished_cell_that_disappears_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = CellStore(tmp_path)
+    monkeypatch.setattr(CellStore, "put", lambda _self, _finished: None)
+    with pytest.raises(SimulationError, match=r"random-1 was there and is gone"):
         run_cells(grid(seeds=(1,)), kept, Told(), jobs=1)
 
 
