@@ -10,7 +10,7 @@ import numpy as np
 from simulator.errors import SimulationError
 from simulator.results.metrics import METRICS, Metric
 from simulator.results.names import title
-from simulator.results.rows import Row
+from simulator.results.rows import CLAIRVOYANT, Row
 from simulator.results.spread import Spread
 
 if TYPE_CHECKING:
@@ -106,8 +106,14 @@ def _over_loads(figure: "Figure", rows: Sequence[Row], unit: str) -> None:
         panel.set_xticks(sorted({row.load for row in rows}))
         panel.grid(visible=True, which="major", color="#e4e4e4")
         panel.tick_params(labelsize=8)
+    _legend(figure)
+
+
+def _legend(figure: "Figure") -> None:
+    """Below everything, of the first panel's curves: among them it would hide some."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), fontsize=9)
+    if labels:
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), fontsize=9)
 
 
 def _curve(panel: "Axes", metric: Metric, rows: Sequence[Row], place: int) -> None:
@@ -145,6 +151,7 @@ def _one_load(figure: "Figure", rows: Sequence[Row]) -> None:
     names = [title(row.policy, row.is_bound) for row in rows]
     colours = [_colour(row, place) for place, row in enumerate(rows)]
     _distributions(curves, rows)
+    _legend(figure)
     for name, mark in (("ttft_p50_ms", "o"), ("ttft_p99_ms", "s"), ("e2e_p99_ms", "|")):
         values = [spread.value if (spread := row.figures[name]) else np.nan for row in rows]
         times.scatter(values, places, marker=mark, s=36 if mark != "|" else 120, c=colours, zorder=3)
@@ -196,7 +203,6 @@ def _distributions(panel: "Axes", rows: Sequence[Row]) -> None:
     if panel.lines:
         panel.set_xscale("log")
         _plain_ticks(panel.xaxis)
-        panel.legend(fontsize=8, loc="best")
     panel.set_title("share of requests with TTFT below, ms", fontsize=10)
     panel.grid(visible=True, color="#e4e4e4")
     panel.tick_params(labelsize=8)
@@ -221,4 +227,6 @@ def _plain_ticks(axis: "Axis") -> None:
 
 
 def _colour(row: Row, place: int) -> str:
-    return "black" if row.is_bound else _COLOURS[place % len(_COLOURS)]
+    if row.is_bound:
+        return "black" if row.policy == CLAIRVOYANT else "#808080"
+    return _COLOURS[place % len(_COLOURS)]
