@@ -104,21 +104,24 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         default=os.environ.get("KVCOMPASS_DATA"),
         help="recorded data to make workloads of, where it has them [KVCOMPASS_DATA]",
     )
-    much = parser.add_argument_group("sweeps and results")
-    much.add_argument(
+    how.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="tokenizer.json for texts of exports and plain files"
+    )
+    kept = parser.add_argument_group("sweeps and results")
+    kept.add_argument(
         "--sweep",
         action="store_true",
         help="several loads and seeds [0.5 0.9 1.2 1.6 2.0; 1 2 3], kept in --out-dir and gone on with there",
     )
-    much.add_argument(
+    kept.add_argument(
         "--out-dir", type=Path, metavar="DIR", help="keep finished runs here [with --sweep: out/sweep]"
     )
-    much.add_argument("--any-code", action="store_true", help="also take kept runs that other code made")
-    much.add_argument(
+    kept.add_argument("--any-code", action="store_true", help="also take kept runs that other code made")
+    kept.add_argument(
         "--jobs", type=_count, default=os.cpu_count() or 1, metavar="N", help="processes [%(default)s]"
     )
-    much.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
-    much.add_argument("--png", type=Path, metavar="FILE", help="write a plot; needs `make setup-simulator`")
+    kept.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
+    kept.add_argument("--png", type=Path, metavar="FILE", help="write a plot; needs `make setup-simulator`")
     parser.set_defaults(command=_simulate)
 
 

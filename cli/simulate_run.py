@@ -79,6 +79,7 @@ def _setting(options: argparse.Namespace) -> Setting:
         users=options.users,
         think_s=options.think,
         data=None if data is None else str(data),
+        tokenizer=None if options.tokenizer is None else str(options.tokenizer),
         block_size=options.block,
         eviction=options.eviction or usual_eviction(options.workload),
         linear=options.linear,

@@ -31,6 +31,8 @@ class Setting:
     """Mean pause of a closed loop's users."""
     data: str | None = None
     """Folder of recorded data to make workloads of, where it has them; None: synthetic ones."""
+    tokenizer: str | None = None
+    """Of the texts of chat exports and plain files."""
     block_size: int = 64
     eviction: str = "lfu"
     linear: bool = False
@@ -63,7 +65,7 @@ class Cell:
 
     def inputs(self) -> dict[str, Any]:
         """Everything that the result follows from, beside the code. Reads the files that it names."""
-        named = [Path(self.setting.fleet), Path(self.setting.workload)]
+        named = [Path(self.setting.fleet), Path(self.setting.workload), Path(self.setting.tokenizer or "")]
         if self.setting.data is not None and self.setting.workload in TRACE_FILES:
             named.append(Path(self.setting.data) / TRACE_FILES[self.setting.workload])
         files = {str(path): _content(path, path.stat().st_mtime_ns) for path in named if path.is_file()}

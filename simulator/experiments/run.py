@@ -65,8 +65,13 @@ def source_of(setting: Setting, fleet: Fleet, rate_per_s: float, seed: int) -> R
 
 def options_of(setting: Setting) -> WorkloadOptions:
     """Return what a setting says of its workload."""
-    data = None if setting.data is None else Path(setting.data)
-    return WorkloadOptions(tenants=setting.tenants, users=setting.users, think_s=setting.think_s, data=data)
+    return WorkloadOptions(
+        tenants=setting.tenants,
+        users=setting.users,
+        think_s=setting.think_s,
+        data=None if setting.data is None else Path(setting.data),
+        tokenizer=None if setting.tokenizer is None else Path(setting.tokenizer),
+    )
 
 
 def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Finished:
