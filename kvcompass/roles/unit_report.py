@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from kvcompass.errors import LayoutMismatchError
+from kvcompass.plan.model import Worker
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.messages import (
     MESSAGE_KEYS_MOST,
@@ -25,10 +26,49 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     Welcome,
 )
-from kvcompass.roles.worker_agent import WorkerAgent
 
 _CHUNK_KEYS: Final = 32_768
 """Keys in a message of a full report: about 0.3 MB."""
+
+
+class KeptHoldings(Protocol):
+    """What of a worker's holdings every renewal tells."""
+
+    def digest(self, shard: int) -> int:
+        """`holdings_digest` of what is registered in a shard. O(1)."""
+        ...
+
+    def count(self, shard: int) -> int:
+        """Number of keys that it is taken over. O(1)."""
+        ...
+
+
+class ReportedWorker(Protocol):
+    """Whose holdings are reported (`kvcompass.roles.worker_agent.WorkerAgent`)."""
+
+    @property
+    def worker(self) -> Worker:
+        """As the plan has it."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of the report streams from here on; it only grows."""
+        ...
+
+    @property
+    def vouches(self) -> bool:
+        """Whether what was reported stands; units are told nothing otherwise, so that the lease ends."""
+        ...
+
+    @property
+    def holdings(self) -> KeptHoldings:
+        """What the worker holds now."""
+        ...
+
+    def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+        """Everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +88,7 @@ class UnitReport:
 
     def __init__(
         self,
-        agent: WorkerAgent,
+        agent: ReportedWorker,
         shard: int,
         layout: Mapping[str, str],
         plan_version: int,

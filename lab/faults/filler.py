@@ -10,7 +10,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
@@ -19,7 +18,6 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.messages import ReportRequest
 from kvcompass.roles.unit_report import UnitReport
-from kvcompass.roles.worker_agent import WorkerAgent
 from lab.faults.held_keys import HeldKeys
 from services.runtime.epoch import new_epoch
 from services.runtime.grpc_transport import Dialer
@@ -57,7 +55,7 @@ class Filler:
         self._streams = {
             held.worker.id: [
                 ReportStream(
-                    UnitReport(cast(WorkerAgent, held), unit.shard, layout, plan.plan_version),
+                    UnitReport(held, unit.shard, layout, plan.plan_version),
                     self._channels[unit.address],
                     unit_id=unit.id,
                     worker_id=held.worker.id,

@@ -16,7 +16,7 @@ Held = tuple[NDArray[np.uint64], NDArray[np.uint8]]
 
 
 class HeldKeys:
-    """All that `kvcompass.roles.unit_report` asks of a worker agent, its holdings included.
+    """`kvcompass.roles.unit_report.ReportedWorker`, and its holdings.
 
     Keys are drawn from a seed, in VRAM; it holds the first n of them.
     """

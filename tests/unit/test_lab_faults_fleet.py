@@ -4,7 +4,6 @@ import json
 import random
 import tomllib
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from kvcompass.keys.digest import holdings_digest
 from kvcompass.plan.parse import parse_plan
 from kvcompass.roles.messages import FullReport, Renewal, Welcome
 from kvcompass.roles.unit_report import UnitReport
-from kvcompass.roles.worker_agent import WorkerAgent
 from lab.faults.cases import CASES, rolling_order
 from lab.faults.fault_fleet import FILLER, fault_fleet, is_filled, roster_of
 from lab.faults.filler import FillerSettings
@@ -76,7 +74,7 @@ def test_what_is_held_is_told_and_lies_in_its_shard() -> None:
 
 
 def test_it_is_reported_like_any_worker() -> None:
-    report = UnitReport(cast(WorkerAgent, held(1_000)), 1, {}, 1)
+    report = UnitReport(held(1_000), 1, {}, 1)
     hello = report.connect()
     report.on_message(Welcome(9, 3_000, full_report_wanted=True))
     (chunk,) = [report.take()]
