@@ -14,11 +14,12 @@ parameters:
   among the holders alone, as in the other prototype, a single one never is. Who has no more than one batch
   queued is not overloaded (ours).
 
-An edge stands for the overlay's nodes of its region. Latency is what it measures itself, of its own requests;
-queued tokens are its own, known at once, and the others' as told. Trees and tokens are exchanged between
-regions each 100 ms (the period is ours: the paper's Delta). Chunks are the engines' blocks instead of the
-prototypes' 10 tokens, and trees follow the engines' caches instead of each node's last 10 prompts; the
-overlay's onion routing costs no time here. All of this is in its favour.
+An edge stands for the overlay's nodes of its region. Latency is what it measures itself, of its own requests
+(where it has not, the mean of the others, which prototypes draw by chance); queued tokens are its own, known
+at once, and the others' as told. Trees and tokens are exchanged between regions each 100 ms (the period is
+ours: the paper's Delta). Chunks are the engines' blocks instead of the prototypes' 10 tokens, and trees
+follow the engines' caches instead of each node's last 10 prompts; the overlay's onion routing costs no time
+here. All of this is in its favour.
 
 At its best where prefixes are long and as popular as one another, wherever they are held. At its worst where
 one is popular and just computed, until its holder shows among the most loaded, and where answers take a round
@@ -64,6 +65,11 @@ class _Edge:
         """Queued at each worker."""
         batches: NDArray[np.float64] = np.ceil((self.queued + self.told.sum(axis=0)) / BATCH_TOKENS)
         return batches
+
+    def recent_ms(self) -> NDArray[np.float64]:
+        """Latency of each worker: the mean of the others' where none was seen yet."""
+        seen = self.latency_ms > 0.0
+        return np.where(seen, self.latency_ms, self.latency_ms[seen].mean() if seen.any() else 1.0)
 
 
 class _News(NamedTuple):
@@ -154,7 +160,7 @@ class PlanetServe(Indifferent):
         found = depths(self._trees.masks(here, names), self._workers)
         held = {worker: depth.any_tier for worker, depth in found.items() if worker not in tried}
         batches = edge.batches()
-        factors = edge.latency_ms * batches
+        factors = edge.recent_ms() * batches
         factors[tried] = np.inf
         worker = choose(held, batches, factors, edge.given)
         edge.queued[worker] += len(request.prompt)

@@ -11,7 +11,7 @@ from simulator.rivals.central_directory import CENTRAL_DIRECTORY, best_place
 from simulator.rivals.chunk_names import chunk_names
 from simulator.rivals.clairvoyant import CLAIRVOYANT, Clairvoyant
 from simulator.rivals.least_loaded import LEAST_LOADED
-from simulator.rivals.planetserve import PLANETSERVE, choose
+from simulator.rivals.planetserve import PLANETSERVE, _Edge, choose
 from simulator.rivals.registry import RIVALS
 from simulator.router import Rival
 from tests.simulation.rival_runs import LOCAL_MS, PAGE, Run, ask, small_fleet, text
@@ -63,6 +63,14 @@ def test_planetserve_finds_what_any_region_holds() -> None:
     run = Run(PLANETSERVE, requests)
     assert run.reused >= 0.9 * (150 - 12) * 30 * PAGE
     assert run.crossed > 0.3
+
+
+def test_planetserve_takes_latencies_that_an_edge_has_not_measured_for_average() -> None:
+    """Else a worker that is new to an edge would look idle, whatever waits there."""
+    edge = _Edge(3, 1)
+    assert edge.recent_ms().tolist() == [1.0, 1.0, 1.0]
+    edge.latency_ms[:] = 10.0, 0.0, 30.0
+    assert edge.recent_ms().tolist() == [10.0, 20.0, 30.0]
 
 
 def test_planetserve_crosses_oceans_in_a_quiet_world() -> None:
