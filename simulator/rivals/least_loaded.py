@@ -9,8 +9,10 @@ computes them again on every worker.
 """
 
 from collections import deque
+from typing import NamedTuple
 
 from kvcompass.engine_model import ModelLoad
+from simulator.fleet import Fleet
 from simulator.reading import Reading
 from simulator.request import Request
 from simulator.rivals.broadcast import Broadcast, Told
@@ -24,86 +26,112 @@ _LOAD_BYTES = 16
 Loads = dict[int, Reading[ModelLoad]]
 
 
+class Seen(NamedTuple):
+    """Of an engine's load."""
+
+    unanswered: int
+    """Requests without a first token."""
+    decoding: int
+    at_us: int
+    """When it was so."""
+
+
+class _Edge:
+    """What a region knows of all workers."""
+
+    def __init__(self, fleet: Fleet, region: int) -> None:
+        places = [fleet.region_of(worker) for worker in range(fleet.workers)]
+        self.own = [worker for worker, place in enumerate(places) if place == region]
+        self.way_us = [round(1000.0 * fleet.plan.wan_ms[region][place]) for place in places]
+        self.told: dict[int, Seen] = {}
+        """Of workers elsewhere."""
+        self.decoding = [0] * fleet.workers
+        """Of own ones, when last looked at, and those sent since: only tells whom to ask first."""
+        self.sent_us: list[deque[int]] = [deque() for _ in places]
+        """When the last requests went to each, those that a load may not show."""
+        self.turn = 0
+        self.refusals = Refusals()
+
+    def queue(self, worker: int, seen: Seen) -> int:
+        """Requests without a first token, those on their way included."""
+        sent = self.sent_us[worker]
+        while sent and sent[0] + self.way_us[worker] <= seen.at_us:
+            sent.popleft()
+        return seen.unanswered + len(sent)
+
+
 class LeastLoaded(Indifferent):
-    """Counts requests without a first token; among equals those that decode; then ways; then turns."""
+    """Counts requests without a first token; among equals ways, then those that decode, then turns."""
 
     name = "least_loaded"
 
     def __init__(self, site: Site) -> None:
         fleet = site.fleet
         self._site = site
-        self._workers = range(fleet.workers)
-        self._region = [fleet.region_of(worker) for worker in self._workers]
-        self._way_us = [[round(1000.0 * ms) for ms in row] for row in fleet.plan.wan_ms]
-        self._told: list[dict[int, tuple[int, int, int]]] = [{} for _ in range(fleet.regions)]
-        """In each region: `_seen` of workers elsewhere."""
-        self._sent_us: list[list[deque[int]]] = [
-            [deque() for _ in self._workers] for _ in range(fleet.regions)
-        ]
-        """When each region sent its last requests to each worker, those that a load may not show."""
-        self._turns = [0] * fleet.regions
-        self._refusals = [Refusals() for _ in range(fleet.regions)]
+        self._workers = fleet.workers
+        self._edges = [_Edge(fleet, region) for region in range(fleet.regions)]
         Broadcast(site, self._tell, self._hear)
 
     def arrive(self, request: Request) -> None:
         """Sends it to the shortest queue."""
-        self._place(request, ())
+        self._place(request, [])
 
     def refused(self, request: Request, worker: int) -> None:
         """Sends it to the next shortest; gives up after all."""
-        self._place(request, self._refusals[self._site.here].add(request.id, worker))
+        self._place(request, self._edges[self._site.here].refusals.add(request.id, worker))
 
     def finished(self, request: Request, worker: int, cached_tokens: int) -> None:
         """Forgets who refused it."""
-        self._refusals[self._site.here].forget(request.id)
+        self._edges[self._site.here].refusals.forget(request.id)
 
-    def _place(self, request: Request, tried: "tuple[int, ...] | list[int]") -> None:
-        here = self._site.here
-        ways, told, sent_us = self._way_us[here], self._told[here], self._sent_us[here]
-        self._turns[here] += 1
-        turn, count = self._turns[here], len(self._workers)
-        best: tuple[int, int, int, int] | None = None
-        chosen = -1
-        unknown = []
-        for worker in self._workers:
-            if worker in tried:
-                continue
-            region = self._region[worker]
-            seen = _seen(self._site.load(worker)) if region == here else told.get(worker)
-            if seen is None:
-                unknown.append(worker)
-                continue
-            unanswered, decoding, at_us = seen
-            sent = sent_us[worker]
-            while sent and sent[0] + ways[region] <= at_us:
-                sent.popleft()
-            key = (unanswered + len(sent), decoding, ways[region], (worker + turn) % count)
-            if best is None or key < best:
-                best, chosen = key, worker
-        if chosen < 0 and unknown:
-            chosen = min(unknown, key=lambda worker: (ways[self._region[worker]], (worker + turn) % count))
-        if chosen < 0:
-            self._refusals[here].forget(request.id)
+    def _place(self, request: Request, tried: list[int]) -> None:
+        edge = self._edges[self._site.here]
+        edge.turn += 1
+        worker = self._shortest(edge, tried)
+        if worker is None:
+            edge.refusals.forget(request.id)
             self._site.fail(request)
             return
-        sent_us[chosen].append(self._site.now_us)
-        self._site.dispatch(request, chosen)
+        edge.sent_us[worker].append(self._site.now_us)
+        edge.decoding[worker] += 1
+        self._site.dispatch(request, worker)
+
+    def _shortest(self, edge: _Edge, tried: list[int]) -> int | None:
+        """The shortest queue. An empty one here is as good as any, so nobody is asked after it."""
+        turn, count, ways, decoding = edge.turn, self._workers, edge.way_us, edge.decoding
+        known = []
+        for worker in sorted(edge.own, key=lambda one: (decoding[one], (one + turn) % count)):
+            if worker not in tried:
+                seen = _seen(self._site.load(worker))
+                queue = edge.queue(worker, seen)
+                if not queue:
+                    return worker
+                known.append((queue, ways[worker], seen.decoding, (worker + turn) % count, worker))
+        for worker, seen in edge.told.items():
+            if worker not in tried:
+                queue = edge.queue(worker, seen)
+                known.append((queue, ways[worker], seen.decoding, (worker + turn) % count, worker))
+        if known:
+            return min(known)[-1]
+        unheard = [one for one in range(count) if one not in tried]
+        return min(unheard, key=lambda one: (ways[one], (one + turn) % count), default=None)
 
     def _tell(self) -> Told[Loads] | None:
-        here = self._site.here
-        loads = {w: self._site.load(w) for w in self._workers if self._region[w] == here}
+        edge = self._edges[self._site.here]
+        loads = {worker: self._site.load(worker) for worker in edge.own}
+        for worker, load in loads.items():
+            edge.decoding[worker] = load.value.decoding
         return (loads, _LOAD_BYTES * len(loads)) if loads else None
 
     def _hear(self, source: int, loads: Loads) -> None:
-        told = self._told[self._site.here]
+        told = self._edges[self._site.here].told
         for worker, load in loads.items():
             told[worker] = _seen(load)
 
 
-def _seen(load: Reading[ModelLoad]) -> tuple[int, int, int]:
-    """Return the requests without a first token, those that decode, and when that was so."""
+def _seen(load: Reading[ModelLoad]) -> Seen:
     counts = load.value
-    return counts.waiting + counts.running - counts.decoding, counts.decoding, load.at_us
+    return Seen(counts.waiting + counts.running - counts.decoding, counts.decoding, load.at_us)
 
 
 LEAST_LOADED = Rival(

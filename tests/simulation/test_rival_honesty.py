@@ -164,8 +164,8 @@ def test_loads_told_from_elsewhere_are_a_way_old_and_at_most_a_period_more() -> 
 
         def arrive(request: Request) -> None:
             way_us = 1000.0 * 40.0
-            for _, _, at_us in router._told[site.here].values():  # type: ignore[attr-defined]
-                ages.append(site.now_us - at_us)
+            for seen in router._edges[site.here].told.values():  # type: ignore[attr-defined]
+                ages.append(site.now_us - seen.at_us)
                 assert way_us <= ages[-1] <= way_us + PERIOD_US
             place(request)
 
