@@ -166,9 +166,8 @@ class ShardTables:
         """Do a part of what is left to do, 1-3 ms; `is_busy` says whether there is more."""
         run = PatchRun()
         for table, writer in enumerate(self._tables):
-            stepped = writer.step(run)
-            self._note(table)
-            if stepped:
+            if writer.step(run):
+                self._note(table)
                 break
         return run.patches()
 
