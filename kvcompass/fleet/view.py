@@ -138,8 +138,8 @@ class FleetView:
             weight = 1.0
         believed = self._reported_ms.item(worker) + shown_ms
         self._reported_ms[worker] = believed + weight * (load.queue_ms - believed)
-        measured = load.prefill_ms_per_token
-        if measured > 0.0:
+        before, measured = self._loads[worker], load.prefill_ms_per_token
+        if measured > 0.0 and (before is None or before.prefill_ms_per_token != measured):
             planned = self._planned_rate[worker]
             self.prefill_ms_per_token[worker] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
         self._loads[worker] = load

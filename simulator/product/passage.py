@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from kvcompass.fleet.load import RegionLoad
 from kvcompass.roles.attempts import Attempt
 from simulator.product import sizes
 from simulator.product.journey import CUT, REFUSED
+from simulator.product.periods import CONNECT_US
 from simulator.request import Request
 
 if TYPE_CHECKING:
@@ -36,13 +38,16 @@ class Carried:
             self._course.start(attempt, now_us)
             edge.site.dispatch(self._request, attempt.worker, self._claim, self)
             return
-        load = edge.role.piggyback(origin.role.region, now_us)
-        edge.site.send_reliably(
-            origin.region,
-            origin.journeys[self._request.id].refused_by_peer,
-            sizes.PEER_HEADERS + sizes.piggyback(load),
-            (self._course.used, load),
-        )
+        self._refuse(edge.role.piggyback(origin.role.region, now_us))
+
+    def _refuse(self, load: RegionLoad) -> None:
+        """Tell the origin; as soon as it can be reached."""
+        edge, origin = self._edge, self._origin
+        journey = origin.journeys[self._request.id]
+        size = sizes.PEER_HEADERS + sizes.piggyback(load)
+        told = (self._course.used, load)
+        if not edge.site.send_reliably(origin.region, journey.refused_by_peer, size, told):
+            edge.site.after(CONNECT_US, self._refuse, load)
 
     def first_token(self, request: Request, worker: int) -> None:
         """The answer begins: its headers take the region's queue vector along."""

@@ -10,7 +10,7 @@ from simulator.clock import Action
 from simulator.errors import SimulationError
 from simulator.product import sizes
 from simulator.product.backoff import Backoff
-from simulator.product.periods import RENEWALS_A_LEASE
+from simulator.product.periods import RENEWALS_A_LEASE, RENEWED_AGAIN
 from simulator.router import Site
 
 
@@ -102,8 +102,12 @@ class ReportStream:
 
     def _renew(self, attempt: int) -> None:
         if attempt == self.attempt:
-            self.report.renew()
-            self._site.after(self.report.lease_ms * 1_000 // RENEWALS_A_LEASE, self._renew, attempt)
+            period_us = self.report.lease_ms * 1_000 // RENEWALS_A_LEASE
+            if self._agent.may_renew(self._site.now_us):
+                self.report.renew()
+            else:
+                period_us = round(RENEWED_AGAIN * period_us)
+            self._site.after(period_us, self._renew, attempt)
             self.wake()
 
     def _send(self, size: int, action: Action, message: AgentToUnit) -> bool:

@@ -24,6 +24,7 @@ def test_periods_are_the_services_defaults() -> None:
     assert 1_000 * EngineSettings().load_period_ms == periods.LOAD_PERIOD_US
     assert StreamSettings().pending_keys == periods.PENDING_KEYS
     assert periods.RENEWALS_A_LEASE == report_stream._RENEWALS_A_LEASE
+    assert report_stream._AGAIN == periods.RENEWED_AGAIN
     assert 1e3 * Bounds().flush_ms == periods.FLUSH_US
     assert periods.TICK_US == 1e6 * service._TICK_S
     assert periods.BUSY_TICK_US == 1e6 * service._BUSY_TICK_S
