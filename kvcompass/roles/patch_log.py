@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class LoggedGroups:
     def last(self) -> int:
         """Number of the last group."""
         return self.first + self.count - 1
+
+
+_NEAR: Final = 16
 
 
 def _first(entry: LoggedGroups) -> int:
@@ -74,7 +78,7 @@ class PatchLog:
         assert sequence >= self.floor
         if sequence >= self.sequence:
             return None
-        start = max(self._head, bisect_right(self._entries, sequence + 1, lo=self._head, key=_first) - 1)
+        start = self._holding(sequence + 1)
         stop = start + 1
         work = self._entries[start].work
         while stop < len(self._entries) and work + self._entries[stop].work <= work_max:
@@ -83,6 +87,17 @@ class PatchLog:
         run = self._entries[start:stop]
         count = sum(entry.count for entry in run)
         return LoggedGroups(run[0].first, count, b"".join(entry.payload for entry in run), work)
+
+    def _holding(self, sequence: int) -> int:
+        """Position of the entry with this group. Most subscribers are near the end: looked at first."""
+        entries = self._entries
+        start = len(entries) - 1
+        near = max(self._head, start - _NEAR)
+        if entries[near].first > sequence:
+            return max(self._head, bisect_right(entries, sequence, lo=self._head, hi=near, key=_first) - 1)
+        while entries[start].first > sequence:
+            start -= 1
+        return start
 
     def _forget_first(self) -> None:
         entry = self._entries[self._head]
