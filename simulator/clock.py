@@ -34,12 +34,13 @@ _FIRST: Final = tuple(priority * _BAND for priority in Priority)
 class Clock:
     """Does what is due, in order of (time, priority, order of asking). Time never goes back."""
 
-    __slots__ = ("_heap", "_sequence", "now_us")
+    __slots__ = ("_heap", "_runs", "_sequence", "now_us")
 
     def __init__(self) -> None:
         self.now_us = _START_US
         self._heap: list[tuple[int, int, Action, tuple[Any, ...]]] = []
         self._sequence = 0
+        self._runs = False
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -49,6 +50,20 @@ class Clock:
         assert time_us >= self.now_us, "an effect never comes before its cause"
         self._sequence += 1
         heapq.heappush(self._heap, (time_us, _FIRST[priority] + self._sequence, action, args))
+
+    def run(self) -> None:
+        """Do one thing after the other until there is none, or `stop` is called."""
+        heap, pop = self._heap, heapq.heappop
+        self._runs = True
+        while self._runs and heap:
+            time_us, _, action, args = pop(heap)
+            assert time_us >= self.now_us, "the clock never goes back"
+            self.now_us = time_us
+            action(*args)
+
+    def stop(self) -> None:
+        """Let `run` return when what is being done is done."""
+        self._runs = False
 
     def step(self) -> bool:
         """Do the next thing; False when there is none."""

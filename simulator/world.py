@@ -10,6 +10,7 @@ from simulator.clock import Action, Clock, Priority
 from simulator.decoders import Decoders
 from simulator.engine_host import EngineHost
 from simulator.errors import SimulationError
+from simulator.few_collections import few_collections
 from simulator.fleet import Fleet
 from simulator.flight import Flight
 from simulator.laws import check_laws
@@ -22,10 +23,13 @@ from simulator.source import RequestSource
 
 _TIMER: Final = Priority.TIMER
 _ARRIVAL: Final = Priority.ARRIVAL
+_CHECK: Final = Priority.CHECK
 _CONNECT_TIMEOUT_US: Final = 1_000_000
 """After which a region that cannot be reached is taken for refused."""
 _STUCK_US: Final = 4 * 3_600_000_000
 """Virtual time after the last arrival by which every request must have ended."""
+_TOLD_EVERY: Final = 500
+"""Requests between two words on the progress."""
 _NOTICE_BYTES: Final = 512
 """HTTP headers of a request, and of an answer; and a refusal."""
 _TOKEN_BYTES: Final = 4
@@ -66,6 +70,7 @@ class World:
         self._exhausted = False
         self._following = 0
         """Requests that will arrive because others have ended."""
+        self._on_progress: Callable[[int], None] | None = None
         self.router: Final = rival.make(self)
         self._hears_losses = self.router if isinstance(self.router, LossAware) else None
 
@@ -80,18 +85,13 @@ class World:
         Raises:
             SimulationError: A law is broken. A request that the router neither dispatched nor failed is one.
         """
-        records, step, clock = self.records, self.clock.step, self.clock
+        records = self.records
+        self._on_progress = on_progress
         self._pull()
-        told = 0
-        while step():
-            if records.done == records.rows and self._exhausted and not self._following:
-                break
-            if records.done - told >= 500:
-                told = records.done
-                if on_progress is not None:
-                    on_progress(told)
-            if clock.now_us > self._last_arrival_us + _STUCK_US:
-                break
+        if not self._exhausted:
+            self.clock.at(_STUCK_US, _CHECK, self._watch)
+            with few_collections():
+                self.clock.run()
         if records.done != records.rows:
             left = records.rows - records.done
             raise SimulationError(
@@ -103,15 +103,8 @@ class World:
 
     def drain(self, until_us: int) -> None:
         """Go on for so long although no request is left: messages under way arrive, views come to rest."""
-        done = False
-
-        def stop() -> None:
-            nonlocal done
-            done = True
-
-        self.clock.at(until_us, Priority.CHECK, stop)
-        while not done:
-            self.clock.step()
+        self.clock.at(until_us, _CHECK, self.clock.stop)
+        self.clock.run()
 
     # --- Site -------------------------------------------------------------------------------------
 
@@ -222,12 +215,25 @@ class World:
         self._here = request.region
         self.router.arrive(request)
 
+    def _watch(self) -> None:
+        """Notice when nothing ends any more although requests are left."""
+        stuck_us = self._last_arrival_us + _STUCK_US
+        if self.clock.now_us >= stuck_us:
+            self.clock.stop()
+        else:
+            self.clock.at(stuck_us, _CHECK, self._watch)
+
     def _end(self, request: Request) -> None:
-        self.records.done += 1
+        records = self.records
+        records.done += 1
+        if records.done % _TOLD_EVERY == 0 and self._on_progress is not None:
+            self._on_progress(records.done)
         following = self._source.ended(request, self.clock.now_us)
         if following is not None:
             self._following += 1
             self.clock.at(following.arrives_us, _ARRIVAL, self._arrive, following, False)
+        elif records.done == records.rows and self._exhausted and not self._following:
+            self.clock.stop()
 
     # --- inside: at the engine --------------------------------------------------------------------
 

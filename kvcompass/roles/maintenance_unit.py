@@ -11,7 +11,7 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.keys.shards import shard_of
+from kvcompass.keys.shards import shards_of
 from kvcompass.plan.model import Plan
 from kvcompass.roles.handshake import check_handshake
 from kvcompass.roles.messages import (
@@ -423,7 +423,11 @@ class MaintenanceUnit:
                 field,
                 f"{keys.size} keys in one message; send at most {MESSAGE_KEYS_MOST}, and the rest in others",
             )
-        if bool((shard_of(keys, self._shards) == self.shard).all()):
+        if not keys.size:
+            return None
+        # Shards are ranges of the key space: the least key and the largest tell for all between.
+        ends = int(keys.min()), int(keys.max())
+        if shards_of(ends, self._shards) == [self.shard, self.shard]:
             return None
         return Refusal(field, f"a key belongs to another shard than {self.shard}")
 
