@@ -1,11 +1,13 @@
 """What an engine tells of its load."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoad:
-    """The load at one instant. Busy times are model time since the start, running work included."""
+class ModelLoad(NamedTuple):
+    """The load at one instant. A tuple, because it is asked for often.
+
+    Busy times are model time since the start, running work included.
+    """
 
     running: int
     waiting: int

@@ -1,8 +1,7 @@
 """How long a new request would wait before its prefill starts, from what an engine tells about its queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvcompass.engine_events import BlockHash, BlockStored, EngineNews
 
@@ -11,8 +10,7 @@ _FIRST_GUESS_TOKENS: Final = 1_024.0
 """Uncached tokens of a waiting request as long as none was seen."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoad:
+class EngineLoad(NamedTuple):
     """One answer of `/v1/loads`. Fields an engine does not report are None."""
 
     running: int
