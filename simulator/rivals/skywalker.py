@@ -4,7 +4,10 @@ Follows Xia et al., "SkyWalker: A locality-aware cross-region load balancer for 
 and its code in SkyPilot (`sky/serve/load_balancer.py`, `load_balancing_policies.py`), with its parameters:
 
 - Selective pushing: every 100 ms a balancer asks its region's engines how much waits; only those where
-  nothing does are available until it asks again. Requests wait in the balancer, in order of arrival.
+  nothing does are available until it asks again. Requests wait in the balancer, in order of arrival. Its code
+  handles one of them every 10 ms, so that few reach a replica before it is asked again; on a whole continent
+  that would be 100 requests a second, so here each replica takes two instead (of 1, 2, 4 and any number the
+  one that serves it best).
 - First layer: among available replicas the longest prefix match of a tree of what was pushed, if it covers
   more than half of the prompt, else the least loaded.
 - Second layer, when no replica is available: another region's balancer, by the same rule over a tree of what
@@ -31,6 +34,8 @@ PROBE_US: Final = 100_000
 """`_IE_QUEUE_PROBE_INTERVAL`, of engines and of balancers."""
 CACHE_THRESHOLD: Final = 0.5
 """`PrefixTreeConfig.cache_threshold`."""
+PUSHES_A_PROBE: Final = 2
+"""To one replica; ours, see above."""
 PUSH_QUEUE_MAX: Final = 10
 """`_STEAL_TRIGGER_THRESHOLD`."""
 _STATUS_BYTES: Final = 16
@@ -59,6 +64,8 @@ class _Balancer:
         """Bits of the workers where nothing waited when last asked."""
         self.load = dict.fromkeys(workers, 0)
         """Requests at each when last asked, and those pushed since."""
+        self.pushes = dict.fromkeys(workers, 0)
+        """Since last asked."""
         self.replicas = RoutedPrefixes(fleet_workers, chunk)
         self.regions = RoutedPrefixes(regions, chunk)
         self.pushed = [0] * regions
@@ -121,6 +128,7 @@ class SkyWalker(Indifferent):
         for worker in balancer.workers:
             load = self._site.load(worker).value
             balancer.load[worker] = load.running + load.waiting
+            balancer.pushes[worker] = 0
             if not load.waiting:
                 balancer.available |= 1 << worker
         self._push()
@@ -158,6 +166,9 @@ class SkyWalker(Indifferent):
         worker = min(workers_of(holders), key=balancer.load.__getitem__)
         balancer.replicas.insert(names, worker)
         balancer.load[worker] += 1
+        balancer.pushes[worker] += 1
+        if balancer.pushes[worker] == PUSHES_A_PROBE:
+            balancer.available &= ~(1 << worker)
         if not from_balancer:
             self._note(balancer, waiting, here)
         self._site.dispatch(request, worker, claimed)

@@ -7,7 +7,7 @@ from simulator.request import Request
 from simulator.rivals.clairvoyant import CLAIRVOYANT
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.prefix_aware import BALANCE_ABS, PREFIX_AWARE
-from simulator.rivals.skywalker import SKYWALKER, SkyWalker
+from simulator.rivals.skywalker import PUSHES_A_PROBE, SKYWALKER, SkyWalker
 from simulator.router import Rival, Site
 from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 
@@ -61,6 +61,7 @@ class _Watched(SkyWalker):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self.waited: dict[int, int] = {}
+        self.since: dict[int, int] = {}
         self.pushes = 0
         self.queued: dict[int, list[int]] = {}
 
@@ -71,6 +72,7 @@ class _Watched(SkyWalker):
     def _probe(self) -> None:
         for worker in self._balancers[self._site.here].workers:
             self.waited[worker] = self._site.load(worker).value.waiting
+            self.since[worker] = 0
         super()._probe()
 
     def _to_replica(self, balancer, waiting) -> None:  # type: ignore[no-untyped-def]
@@ -78,6 +80,8 @@ class _Watched(SkyWalker):
         super()._to_replica(balancer, waiting)
         (pushed,) = [worker for worker in before if balancer.load[worker] != before[worker]]
         assert self.waited[pushed] == 0
+        self.since[pushed] = self.since.get(pushed, 0) + 1
+        assert self.since[pushed] <= PUSHES_A_PROBE
         self.pushes += 1
 
 
