@@ -207,8 +207,11 @@ class Engine:
 
     def _plan_after(self, now_us: int) -> None:
         """See _plan, where steps may have ended unseen before `now_us`."""
+        decode = self._decode
         if not self._serving.cache.silent:
-            self._decode.ended = self._decode.completed(now_us * PS_PER_US)
+            ended = decode.completed(now_us * PS_PER_US)
+            # A step whose end is awaited has not been dealt with, even one that takes no time.
+            decode.ended = min(ended, decode.steps - 1) if self._scheduler.boundary_wanted else ended
         self._plan()
 
     def _plan(self) -> None:

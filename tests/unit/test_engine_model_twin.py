@@ -26,6 +26,8 @@ TIMINGS = (
     EngineTiming(decode_ms=2.0, decode_ms_per_context_token=0.01),
     EngineTiming.linear(0.5),
     EngineTiming(decode_ms=0.0173, prefill_ms_per_token=0.003, decode_ms_per_context_token=0.0),
+    EngineTiming(0.0, 0.0, 0.0, 0.001, 0.0),
+    EngineTiming(0.0, 0.0, 0.0, 0.0, 0.0),
 )
 CONFIGS = st.builds(
     EngineConfig,
