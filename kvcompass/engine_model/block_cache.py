@@ -186,9 +186,9 @@ class BlockCache:
     def _extend(self, holding: Holding, chain: TokenChain, at_us: int, pages: int) -> None:
         """Lengthen a holding's path to `pages`: by what is in the tree, then by a new run."""
         category = self._category(holding.workload)
-        at = holding.blocks
-        last = holding.last if at else self._tree.planted(chain.seed)
-        match = self._tree.match(last, chain.data, at, pages)
+        last = holding.last if holding.blocks else self._tree.planted(chain.seed)
+        at, end = holding.blocks - chain.first, pages - chain.first
+        match = self._tree.match(last, chain.data, at, end)
         if match.partial is not None:
             match.path.append(self._split(match.partial, match.shared))
         for last in match.path:
@@ -196,14 +196,14 @@ class BlockCache:
             self.free_blocks += last.vram
             self._admit(last, chain.scope, told=self._events.recomputed_told)
             at += len(last.names)
-        if at < pages:
-            data = chain.data[at * self._page_bytes : pages * self._page_bytes]
-            last = self._tree.create(last, data, at)
+        if at < end:
+            data = chain.data[at * self._page_bytes : end * self._page_bytes]
+            last = self._tree.create(last, data)
             last.last_use, last.used_us, last.workload = self._clock, at_us, category
             last.locks = 1
-            self.locked_blocks += pages - at
+            self.locked_blocks += end - at
             if self._record:
-                self._record.note_use(category, pages - at)
+                self._record.note_use(category, end - at)
             self._admit(last, chain.scope, told=True)
         holding.last, holding.blocks = last, pages
 

@@ -7,7 +7,7 @@ from typing import Final
 from kvcompass.engine_model.block_names import BlockNames, hashed_names, page_digests
 from kvcompass.engine_model.run import Run
 
-NOTHING: Final = Run(None, 0, b"", (), [], 0)
+NOTHING: Final = Run(None, b"", (), [], 0)
 """Where a path starts that matches nothing."""
 
 
@@ -48,7 +48,7 @@ class PrefixTree:
         """The same, made if there is none. Something has to be put under it."""
         root = self._roots.get(seed)
         if root is None:
-            root = self._roots[seed] = Run(None, 0, b"", (), [seed], 0)
+            root = self._roots[seed] = Run(None, b"", (), [seed], 0)
         return root
 
     def match(self, run: Run, data: bytes, at: int, limit: int) -> Match:
@@ -71,16 +71,16 @@ class PrefixTree:
             at += blocks
         return Match(path)
 
-    def create(self, parent: Run, data: bytes, start: int) -> Run:
+    def create(self, parent: Run, data: bytes) -> Run:
         """A run below `parent` that no tier holds yet. Hashes its pages, where names are hashes."""
         blocks = len(data) // self.page_bytes
         first = self._serial + 1
         self._serial += blocks
         if self._hashed:
             digests = page_digests(parent.digests[-1], data, self.page_bytes)
-            run = Run(parent, start, data, hashed_names(digests), digests, first)
+            run = Run(parent, data, hashed_names(digests), digests, first)
         else:
-            run = Run(parent, start, data, range(first, first + blocks), [], first)
+            run = Run(parent, data, range(first, first + blocks), [], first)
         parent.children[data[: self.page_bytes]] = run
         return run
 

@@ -13,8 +13,6 @@ class Run:
     """
 
     parent: "Run | None"
-    start: int
-    """Blocks before it."""
     data: bytes
     """Tokens, int32 little endian, of `len(names)` pages and maybe of those that were forgotten since."""
     names: Sequence[int]
@@ -54,7 +52,6 @@ class Run:
         cut = blocks * page_bytes
         upper = Run(
             parent,
-            self.start,
             self.data[:cut],
             self.names[:blocks],
             self.digests[:blocks],
@@ -69,7 +66,6 @@ class Run:
         )
         parent.children[self.data[:page_bytes]] = upper
         self.parent = upper
-        self.start += blocks
         self.data = self.data[cut : len(self.names) * page_bytes]
         self.names = self.names[blocks:]
         self.digests = self.digests[blocks:]

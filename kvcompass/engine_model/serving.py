@@ -99,6 +99,8 @@ class Serving:
     def answer(self, job: Job, at_us: int) -> None:
         """The prompt's KV is here: give the first token, or end a request that wants none."""
         if job.answer > 1:
+            assert job.holding is not None
+            job.chain.forget(job.holding.blocks)
             self.first_tokens += 1
             self.decoding[job.request.id] = job
             self.decode.join(job)

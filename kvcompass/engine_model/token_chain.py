@@ -7,16 +7,17 @@ from kvcompass.engine_model.block_names import hashed_names, page_digests, seed_
 
 
 class TokenChain:
-    """A growing token sequence of one scope."""
+    """A growing token sequence of one scope, of which the first pages may be forgotten."""
 
-    __slots__ = ("data", "page_bytes", "scope", "seed")
+    __slots__ = ("data", "first", "page_bytes", "scope", "seed")
 
     def __init__(self, tokens: NDArray[np.int32], page_size: int, scope: str = "") -> None:
         """Start with `tokens` (int32[n], copied) and pages of `page_size` tokens."""
         assert page_size > 0
         self.page_bytes = 4 * page_size
         self.data = tokens.astype("<i4", copy=False).tobytes()
-        """int32 little endian."""
+        """Tokens from page `first` on, int32 little endian."""
+        self.first = 0
         self.scope = scope
         """What separates its blocks from those of equal tokens; empty for none."""
         self.seed = seed_digest(scope)
@@ -24,17 +25,23 @@ class TokenChain:
 
     def __len__(self) -> int:
         """Tokens so far, those of an unfilled last page included."""
-        return len(self.data) // 4
+        return (self.first * self.page_bytes + len(self.data)) // 4
 
     @property
     def pages(self) -> int:
-        """Full pages."""
-        return len(self.data) // self.page_bytes
+        """Full pages, forgotten ones included."""
+        return self.first + len(self.data) // self.page_bytes
 
     @property
     def hashes(self) -> list[int]:
-        """SGLang's names of the full pages, from the first token on. Computed anew at each call."""
+        """SGLang's names of the full pages, none of which has been forgotten. Computed anew at each call."""
+        assert not self.first
         return hashed_names(page_digests(self.seed, self.data, self.page_bytes))
+
+    def forget(self, pages: int) -> None:
+        """Let go of the tokens of the first pages: a cache has them."""
+        self.data = self.data[(pages - self.first) * self.page_bytes :]
+        self.first = pages
 
     def extend(self, tokens: NDArray[np.int32]) -> None:
         """Append tokens."""

@@ -334,7 +334,7 @@ def test_repeated_use_does_not_grow_the_books_of_categories() -> None:
 
 def run_of(serial: int, workload: str, used_us: int) -> Run:
     """A run of one block."""
-    return Run(None, 0, b"", (serial,), [], serial, used_us, used_us, workload)
+    return Run(None, b"", (serial,), [], serial, used_us, used_us, workload)
 
 
 def test_a_long_life_in_the_cache_favours_what_is_used_seldom_but_surely() -> None:
