@@ -61,8 +61,9 @@ class PrefixEnds:
 
         Should it come back, it may be below another prefix.
         """
-        self.touch(run)
-        for key in run.keys[kept:]:
+        gone = run.keys[kept:]
+        self._touched.update(zip(gone, run.lengths[kept:], strict=True))
+        for key in gone:
             others = self._namesakes.get(key) if self._namesakes else None
             if others is None:
                 del self._ends[key]
