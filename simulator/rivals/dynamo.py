@@ -11,12 +11,11 @@ Follows the default selector of `ai-dynamo/dynamo` (`lib/kv-router/src/schedulin
     decode: distinct blocks of the prompts that it is answering, the request's own included.
 
 The least cost wins, equals by chance (`router_temperature` 0). A router counts what it has routed itself
-until the first token and the end. Dynamo's routers share events and (with `router_replica_sync`) these counts
-at once, within a cluster; its relay between data centres is experimental and forwards no requests. So, as the
-paper does, each region's router hears its own engines at once and tells all others what changed every period:
-100 ms, the paper's Delta. It knows no distances. Its `router_queue_threshold` (requests wait in the router
-while every worker has more than 16 batches to prefill) came later than the published versions and is left
-out.
+until the first token and the end. Dynamo's routers hear events and, with `router_replica_sync`, one another's
+requests at once, within a cluster; its relay between data centres is experimental and forwards no requests.
+So, as the paper does, each region's router hears its own engines at once and tells all others what changed
+every period: 100 ms, the paper's Delta. It knows no distances. Its `router_queue_threshold`, which lets
+requests wait in the router while every worker has more than 16 batches to prefill, is left out.
 
 At its best within a region: overlap and load in one sum. At its worst across the WAN: it sends a short match
 over an ocean as gladly as next door, and to loads that were told a while ago.
