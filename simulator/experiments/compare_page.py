@@ -81,9 +81,10 @@ the fleet's no-reuse capacity ({capacities}).
 A figure is the median of its seeds' values, and what follows ± is half the width of Student's 95 % interval
 of their mean. Every policy gets the same requests at the same instants. [docs/simulator.md](../simulator.md)
 says what is simulated, what each figure means and what is not simulated. The workloads are
-{_sources(document)}. The clairvoyant bound is no policy: it sees every engine as it is, at once. It sends
-each request where that request ends soonest, which is not the best for those that follow, so that a policy
-may come out ahead of it where much waits.
+{_sources(document)}. Bounds are no policies and rank nowhere: they see every engine as it is, at once. The
+Oracle balances load and looks at nothing else. The clairvoyant bound sends each request where that request
+ends soonest, which is not the best for those that follow, so that a policy may come out ahead of it where
+much waits.
 """,
         _losses_text(lost),
     ]
@@ -133,8 +134,8 @@ def _losses_text(lost: Sequence[Loss]) -> str:
 
 By TTFT P50 and P99, end to end P99 and output tokens a second. *Beyond chance*: the 95 % interval of the
 differences, seed by seed, leaves out 0. The last column is read off the runs: which part of the time was
-longer or shorter than the winner's (around the median for a P50, in the slowest hundredth for a P99), and
-what else differed.
+longer or shorter than the winner's (around the median for a P50, in the slowest hundredth for a P99, of all
+requests for a throughput), and what else differed.
 
 {table}
 """

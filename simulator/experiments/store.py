@@ -77,12 +77,9 @@ class CellStore:
 
 def figures_from(found: dict[str, Any]) -> RunFigures:
     """Read `asdict(RunFigures)` back from JSON."""
-    nested: dict[str, Any] = {}
-    for name, kind in (
-        *((name, Percentiles) for name in ("ttft_ms", "e2e_ms", "queue_ms")),
-        *((name, Parts) for name in ("parts", "parts_middle", "parts_slowest")),
-    ):
-        nested[name] = None if found[name] is None else kind(**found[name])
+    nested: dict[str, Any] = {name: Percentiles(**found[name]) for name in ("ttft_ms", "e2e_ms", "queue_ms")}
+    for name in ("parts", "parts_middle", "parts_slowest", "parts_longest"):
+        nested[name] = None if found[name] is None else Parts(**found[name])
     return RunFigures(**found | nested | {"ttft_curve_ms": tuple(found["ttft_curve_ms"])})
 
 

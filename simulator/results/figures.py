@@ -46,6 +46,8 @@ class RunFigures:
     """Of the tenth in the middle by TTFT."""
     parts_slowest: Parts | None
     """Of the slowest hundredth by TTFT."""
+    parts_longest: Parts | None
+    """Of the slowest hundredth from end to end."""
     reused_tokens: int
     recomputed_tokens: int
     reused_host_tokens: int
@@ -97,7 +99,8 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) 
     by_ttft = np.flatnonzero(good)[np.argsort(ttft_us[good], kind="stable")]
     answered = len(by_ttft)
     middle = by_ttft[answered * 45 // 100 : answered * 55 // 100 + 1]
-    slowest = by_ttft[-max(answered // 100, 1) :]
+    by_e2e = np.flatnonzero(good)[np.argsort((finished - columns["arrived_us"])[good], kind="stable")]
+    hundredth = max(answered // 100, 1)
     return RunFigures(
         requests=int(counts.sum()),
         failed=int((counts & failed).sum()),
@@ -111,7 +114,8 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) 
         ttft_curve_ms=curve_ms(ttft_us[good]),
         parts=times.mean(by_ttft),
         parts_middle=times.mean(middle),
-        parts_slowest=times.mean(slowest),
+        parts_slowest=times.mean(by_ttft[-hundredth:]),
+        parts_longest=times.mean(by_e2e[-hundredth:]),
         reused_tokens=reused,
         recomputed_tokens=int(columns["prompt_tokens"][good].sum()) - reused,
         reused_host_tokens=int(columns["cached_host_tokens"][good].sum()),

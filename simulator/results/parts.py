@@ -1,4 +1,4 @@
-"""What a request's time to the first token is made of."""
+"""What a request's time is made of."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,8 @@ from simulator.results.outcome import Columns
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Mean milliseconds a request, over some requests; they add up to the mean time to the first token."""
+    """Mean milliseconds a request, over some requests. The first three add up to the time to the first
+    token, all of them to the time to the last."""
 
     way_ms: float
     """To the engine, with every question asked and every try on the way, and back on an idle link."""
@@ -20,6 +21,8 @@ class Parts:
     """What is left: waiting at the engine, and being slowed down by what else runs there."""
     prefill_ms: float
     """Computing what was not reused and loading back what lay in DRAM, on an engine of its own."""
+    answer_ms: float
+    """From the first token to the last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,15 +32,17 @@ class PartTimes:
     way_us: NDArray[np.int64]
     queue_us: NDArray[np.int64]
     prefill_us: NDArray[np.int64]
+    answer_us: NDArray[np.int64]
 
     def mean(self, rows: NDArray[np.int64]) -> Parts | None:
         """Over the given requests, by their ids; None where there are none."""
         if not len(rows):
             return None
-        way, queue, prefill = (
-            float(each[rows].mean()) / 1e3 for each in (self.way_us, self.queue_us, self.prefill_us)
+        way, queue, prefill, answer = (
+            float(each[rows].mean()) / 1e3
+            for each in (self.way_us, self.queue_us, self.prefill_us, self.answer_us)
         )
-        return Parts(way, queue, prefill)
+        return Parts(way, queue, prefill, answer)
 
 
 def part_times(fleet: Fleet, columns: Columns) -> PartTimes:
@@ -53,7 +58,7 @@ def part_times(fleet: Fleet, columns: Columns) -> PartTimes:
         served = np.array([each == timing for each in timings])[worker]
         prefill_us[served] = _prefill_us(timing, {name: each[served] for name, each in columns.items()})
     queue_us = columns["first_token_us"] - columns["arrived_us"] - way_us - prefill_us
-    return PartTimes(way_us, queue_us, prefill_us)
+    return PartTimes(way_us, queue_us, prefill_us, columns["finished_us"] - columns["first_token_us"])
 
 
 def _prefill_us(timing: EngineTiming, columns: Columns) -> NDArray[np.int64]:

@@ -98,6 +98,8 @@ def _over_loads(figure: "Figure", rows: Sequence[Row], unit: str) -> None:
             _curve(panel, metric, [row for row in rows if row.policy == policy], policies.index(policy))
         if logarithmic and answered:
             panel.set_yscale("log")
+        _limit(panel, metric, rows, logarithmic)
+        if logarithmic and answered:
             _plain_ticks(panel.yaxis)
         elif max(panel.get_ylim()) >= 1_000.0:
             panel.yaxis.set_major_formatter("{x:,.0f}")
@@ -107,6 +109,19 @@ def _over_loads(figure: "Figure", rows: Sequence[Row], unit: str) -> None:
         panel.grid(visible=True, which="major", color="#e4e4e4")
         panel.tick_params(labelsize=8)
     _legend(figure)
+
+
+def _limit(panel: "Axes", metric: Metric, rows: Sequence[Row], logarithmic: bool) -> None:
+    """Show the values: an interval of two seeds may be many times as wide, and is cut."""
+    values = [spread.value for row in rows if (spread := row.figures[metric.name]) is not None]
+    if not values or (logarithmic and min(values) <= 0.0):
+        return
+    low, high = min(values), max(values)
+    if logarithmic:
+        panel.set_ylim(low / 1.6, high * 1.6)
+    else:
+        margin = max(0.1 * (high - low), 0.02 * abs(high), 1e-3)
+        panel.set_ylim(low - margin, high + margin)
 
 
 def _legend(figure: "Figure") -> None:

@@ -1,12 +1,12 @@
 """Where a policy is not first, and why: read off the parts of its time beside the winner's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
 from simulator.results.figures import RunFigures
-from simulator.results.metrics import METRICS, Better, Metric
+from simulator.results.metrics import METRICS, Metric
 from simulator.results.parts import Parts
 from simulator.results.rows import Load, Row
 from simulator.results.spread import Spread
@@ -83,27 +83,30 @@ def _clear(metric: Metric, ours: Row, winner: Row) -> bool:
 def reason(metric: Metric, ours: Row, winner: Row) -> str:
     """Say what sets two rows apart in a figure, in words and numbers.
 
-    For a time: which part of it is longer, in the tenth of requests around the median for a P50 and in the
-    slowest hundredth for a P99. For all: what the engines reused, sent away and how even they were.
+    First which part of a request's time is longer or shorter: in the tenth of requests around the median for
+    a P50, in the slowest hundredth for a P99, in all for a throughput, whose answers are complete the later.
+    Then what the engines reused, what was sent away and how even they were.
     """
-    said = []
-    if metric.better is Better.LESS:
-        where = _middle if metric.name == "ttft_p50_ms" else _slowest
-        said += _parts(_mean_parts(ours, where), _mean_parts(winner, where))
+    where = _WHERE.get(metric.name, _all)
+    said = _parts(_mean_parts(ours, where), _mean_parts(winner, where), answers=metric.name not in _TTFT)
     said += [
         text
-        for name, text_of in _SIDES
-        if (text := _side(ours.figures[name], winner.figures[name], text_of)) is not None
+        for name, what in _SIDES
+        if (text := _side(ours.figures[name], winner.figures[name], what)) is not None
     ]
     return "; ".join(said) or "no part differs"
 
 
-def _middle(run: RunFigures) -> Parts | None:
-    return run.parts_middle
+def _all(run: RunFigures) -> Parts | None:
+    return run.parts
 
 
-def _slowest(run: RunFigures) -> Parts | None:
-    return run.parts_slowest
+_TTFT: Final = ("ttft_p50_ms", "ttft_p99_ms")
+_WHERE: Final[Mapping[str, Callable[[RunFigures], Parts | None]]] = {
+    "ttft_p50_ms": lambda run: run.parts_middle,
+    "ttft_p99_ms": lambda run: run.parts_slowest,
+    "e2e_p99_ms": lambda run: run.parts_longest,
+}
 
 
 def _mean_parts(row: Row, where: Callable[[RunFigures], Parts | None]) -> Parts | None:
@@ -114,10 +117,11 @@ def _mean_parts(row: Row, where: Callable[[RunFigures], Parts | None]) -> Parts 
         fmean(parts.way_ms for parts in known),
         fmean(parts.queue_ms for parts in known),
         fmean(parts.prefill_ms for parts in known),
+        fmean(parts.answer_ms for parts in known),
     )
 
 
-def _parts(ours: Parts | None, theirs: Parts | None) -> list[str]:
+def _parts(ours: Parts | None, theirs: Parts | None, *, answers: bool) -> list[str]:
     if ours is None or theirs is None:
         return []
     differences = {
@@ -125,6 +129,8 @@ def _parts(ours: Parts | None, theirs: Parts | None) -> list[str]:
         "waiting at engines": ours.queue_ms - theirs.queue_ms,
         "prefilling": ours.prefill_ms - theirs.prefill_ms,
     }
+    if answers:
+        differences["decoding"] = ours.answer_ms - theirs.answer_ms
     largest = max(abs(value) for value in differences.values())
     told = {what: value for what, value in differences.items() if abs(value) >= _LEAST_SHARE * largest > 0.0}
     ordered = sorted(told.items(), key=lambda item: -item[1])
@@ -132,14 +138,18 @@ def _parts(ours: Parts | None, theirs: Parts | None) -> list[str]:
 
 
 _SIDES: Final[tuple[tuple[str, str], ...]] = (
-    ("reused_mtokens", "{:+.0%} reused tokens"),
-    ("wan_mbytes", "{:+.0%} bytes over the WAN"),
-    ("peak_load_factor", "{:+.0%} peak load factor"),
+    ("reused_mtokens", "reused tokens"),
+    ("wan_mbytes", "bytes over the WAN"),
+    ("peak_load_factor", "peak load factor"),
 )
+_TIMES: Final = 2.0
+"""From so many times as much on it is told as that, not in per cent."""
 
 
-def _side(ours: Spread | None, theirs: Spread | None, text: str) -> str | None:
+def _side(ours: Spread | None, theirs: Spread | None, what: str) -> str | None:
     if ours is None or theirs is None or not theirs.value:
         return None
-    change = ours.value / theirs.value - 1.0
-    return text.format(change) if abs(change) >= 0.01 else None
+    ratio = ours.value / theirs.value
+    if ratio >= _TIMES:
+        return f"{ratio:,.1f} times the {what}"
+    return f"{ratio - 1.0:+.0%} {what}" if abs(ratio - 1.0) >= 0.01 else None

@@ -1,11 +1,11 @@
 """Figures of a run against a twin that counts one request after the other."""
 
 import random
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.fleets import load_fleet
@@ -67,6 +67,7 @@ def columns_of(rows: list[naive.OneRequest]) -> Columns:
     }
 
 
+@settings(deadline=None)
 @given(requests(), st.data())
 def test_figures_are_those_of_the_twin(rows: list[naive.OneRequest], data: st.DataObject) -> None:
     warm_up = data.draw(st.integers(0, len(rows) - 1))
@@ -81,6 +82,7 @@ def test_figures_are_those_of_the_twin(rows: list[naive.OneRequest], data: st.Da
             assert getattr(found, name) == pytest.approx(expected), name
 
 
+@settings(deadline=None)
 @given(requests())
 def test_the_parts_of_every_request_add_up_to_its_time(rows: list[naive.OneRequest]) -> None:
     columns = columns_of(rows)
@@ -89,12 +91,16 @@ def test_the_parts_of_every_request_add_up_to_its_time(rows: list[naive.OneReque
     assert (whole == columns["first_token_us"] - columns["arrived_us"]).all()
     good = [row for row in rows if row.worker >= 0]
     found = run_figures(FLEET, columns, NOTHING_WATCHED, 0)
-    for parts in (found.parts, found.parts_middle, found.parts_slowest):
+    for parts in (found.parts, found.parts_middle, found.parts_slowest, found.parts_longest):
         assert (parts is None) == (not good)
     if found.parts is not None:
         total = found.parts.way_ms + found.parts.queue_ms + found.parts.prefill_ms
         assert total == pytest.approx(found.ttft_ms.mean, abs=1e-6)
-    if found.parts_slowest is not None and len(good) < 200:
+        assert total + found.parts.answer_ms == pytest.approx(found.e2e_ms.mean, abs=1e-6)
+    if found.parts_longest is not None:
+        longest = max(row.finished_us - row.arrived_us for row in good) / 1e3
+        assert sum(asdict(found.parts_longest).values()) == pytest.approx(longest, abs=1e-6)
+    if found.parts_slowest is not None:
         slowest = found.parts_slowest
         longest = max(row.first_token_us - row.arrived_us for row in good) / 1e3
         assert slowest.way_ms + slowest.queue_ms + slowest.prefill_ms == pytest.approx(longest, abs=1e-6)
@@ -112,6 +118,7 @@ def test_the_engines_of_a_mixed_fleet_are_each_taken_at_their_own_speed() -> Non
     assert computed[0] != computed[1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.data())
 def test_the_warm_up_is_the_first_to_arrive(arrivals: list[int], data: st.DataObject) -> None:
     warm_up = data.draw(st.integers(0, len(arrivals)))
@@ -136,6 +143,7 @@ def samples(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
     return at_us, busy_us
 
 
+@settings(deadline=None)
 @given(samples(), st.integers(1, 60))
 def test_the_peak_load_factor_is_that_of_the_twin(
     sampled: tuple[list[int], list[list[int]]], window_us: int

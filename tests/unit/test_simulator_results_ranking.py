@@ -89,11 +89,11 @@ def test_a_lead_is_clear_where_it_is_beyond_what_seeds_do(theirs: tuple[float, .
 
 
 def test_the_reason_names_the_part_that_took_longer_and_what_was_reused() -> None:
-    ours = replace(PLAIN, parts_slowest=Parts(50.0, 500.0, 150.0), reused_tokens=1_000_000)
+    ours = replace(PLAIN, parts_slowest=Parts(50.0, 500.0, 150.0, 900.0), reused_tokens=1_000_000)
     theirs = replace(
         PLAIN,
         ttft_ms=Percentiles(120.0, 100.0, 200.0, 300.0),
-        parts_slowest=Parts(45.0, 100.0, 250.0),
+        parts_slowest=Parts(45.0, 100.0, 250.0, 100.0),
         peak_load_factor=1.0,
     )
     (loss,) = losses(rows([run("kvcompass", ours), run("other", theirs)]), "kvcompass")
@@ -101,3 +101,17 @@ def test_the_reason_names_the_part_that_took_longer_and_what_was_reused() -> Non
     assert loss.reason == (
         "+400 ms waiting at engines; -100 ms prefilling; -50% reused tokens; +20% peak load factor"
     )
+
+
+def test_what_is_many_times_as_much_is_told_so_and_a_long_answer_is_a_reason() -> None:
+    ours = replace(PLAIN, parts_longest=Parts(50.0, 50.0, 50.0, 5_900.0), wan_bytes=100 * PLAIN.wan_bytes)
+    theirs = replace(PLAIN, e2e_ms=Percentiles(2_000.0, 1_500.0, 3_000.0, 4_000.0))
+    (loss,) = losses(rows([run("kvcompass", ours), run("other", theirs)]), "kvcompass")
+    assert loss.reason == "+1,000 ms decoding; 100.0 times the bytes over the WAN"
+
+
+def test_a_throughput_is_lost_by_what_all_requests_take() -> None:
+    ours = replace(PLAIN, parts=Parts(40.0, 220.0, 60.0, 1_900.0))
+    theirs = replace(PLAIN, output_tokens_per_s=21_000.0)
+    (loss,) = losses(rows([run("kvcompass", ours), run("other", theirs)]), "kvcompass")
+    assert (loss.metric.name, loss.reason) == ("output_tokens_per_s", "+200 ms waiting at engines")

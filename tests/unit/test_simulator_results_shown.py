@@ -96,6 +96,7 @@ def test_a_plot_of_runs_that_all_failed_is_empty_and_no_error(tmp_path: Path) ->
         parts=None,
         parts_middle=None,
         parts_slowest=None,
+        parts_longest=None,
         peak_load_factor=None,
     )
     for loads in ((0.9,), (0.5, 0.9)):

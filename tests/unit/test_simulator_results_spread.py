@@ -13,7 +13,7 @@ from simulator.results.spread import CONFIDENCE, Spread, student_t
 FIGURES = st.lists(st.floats(-1e6, 1e6, allow_nan=False), min_size=2, max_size=8)
 
 
-@settings(max_examples=20)
+@settings(deadline=None)
 @given(st.floats(0.01, 0.99))
 def test_students_quantiles_of_one_and_two_degrees_have_closed_forms(confidence: float) -> None:
     one = math.tan(math.pi / 2 * confidence)
@@ -30,6 +30,7 @@ def test_students_quantile_falls_toward_the_normal_one() -> None:
     assert found[-1] == pytest.approx(normal, rel=2e-3)
 
 
+@settings(deadline=None)
 @given(FIGURES)
 def test_the_value_is_the_median_and_the_interval_lies_around_the_mean(values: list[float]) -> None:
     spread = Spread.of(values)
@@ -42,6 +43,7 @@ def test_the_value_is_the_median_and_the_interval_lies_around_the_mean(values: l
     assert spread.low <= spread.high
 
 
+@settings(deadline=None)
 @given(FIGURES, st.integers(-1_000, 1_000), st.integers(1, 100))
 def test_the_interval_moves_and_stretches_with_its_values(
     values: list[float], shift: int, stretch: int
