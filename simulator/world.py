@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kvcompass.engine_events import EngineEvent
-from kvcompass.engine_model import Engine, EngineRequest, ModelLoad, Progress
+from kvcompass.engine_model import Engine, EngineRequest, ModelLoad, Progress, Rejection
 from kvcompass.wan import Link
 from simulator.clock import Action, Clock, Priority
 from simulator.decoders import Decoders
@@ -252,12 +252,23 @@ class World:
         self.records.submitted_us[request.id] = self.clock.now_us
         answer = request.answer[:0] if self.decoders else request.answer
         asked = EngineRequest(name, request.prompt, answer, request.category)
-        if self.hosts[worker].submit(asked) is not None:
+        rejection = self.hosts[worker].submit(asked)
+        if rejection is None:
+            return
+        source = self.regions[worker]
+        if rejection is Rejection.TOO_LARGE:
+            reached = self.network.send_reliably(source, flight.sender, _NOTICE_BYTES, self._error, flight)
+        else:
             reached = self.network.send_reliably(
-                self.regions[worker], flight.sender, _NOTICE_BYTES, self._refuse, name, flight
+                source, flight.sender, _NOTICE_BYTES, self._refuse, name, flight
             )
-            if not reached:
-                self._lose(flight)
+        if not reached:
+            self._lose(flight)
+
+    def _error(self, flight: Flight) -> None:
+        """The engine's answer is an error that no other worker mends: it goes home like any answer."""
+        if not self._home(flight.sender, flight, self._lost, _NOTICE_BYTES):
+            self._lose(flight)
 
     def _refuse(self, name: str, flight: Flight) -> None:
         del self._flights[name]

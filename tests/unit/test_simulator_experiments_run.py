@@ -1,12 +1,15 @@
 """One run, watched."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from kvcompass.engine_model import EngineRequest
 from simulator.errors import SimulationError
 from simulator.experiments.cell import Cell, Setting
-from simulator.experiments.policies import policy_named
+from simulator.experiments.policies import POLICIES, policy_named
 from simulator.experiments.run import fleet_of, run_cell, source_of, watched_world
 from simulator.experiments.watch import PROBE_EVERY, SAMPLE_US
 from simulator.results.outcome import columns
@@ -78,3 +81,19 @@ def test_a_closed_loop_goes_on_while_its_only_user_thinks() -> None:
     figures = run_cell(Cell(setting, "random", 0.0, None, 1)).figures
     assert figures.requests == 8
     assert figures.seconds > 5.0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_that_no_engine_has_room_for_fails_under_every_policy(policy: str, tmp_path: Path) -> None:
+    fleet = fleet_of(SETTING)
+    room = fleet.engines[0].cache_tokens
+    sizes = (300, room + 1, 300)
+    trace = tmp_path / "large.jsonl"
+    lines = [{"at_ms": 1_000 * place, "prompt": [size], "answer": 20} for place, size in enumerate(sizes)]
+    trace.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    setting = Setting(
+        fleet="testbed-14", workload=str(trace), requests=3, warm_up=0, arrivals="recorded", tenants=0
+    )
+    figures = run_cell(Cell(setting, policy, 1.0, None, 1)).figures
+    assert (figures.requests, figures.failed) == (3, 1)
+    assert figures.recomputed_tokens == 600
