@@ -212,12 +212,13 @@ class EdgeRole:
         verdict = self._judge_region_load(message)
         self.load_verdicts[verdict] += 1
         if verdict is LoadVerdict.ACCEPTED:
+            index_of, region_of, report = self.fleet.index_of, self.fleet.region_names, self.fleet.report
             for load in message.loads:
-                worker = self.fleet.index_of.get(load.worker_id)
-                if worker is None or self.fleet.region_names[worker] != message.region:
+                worker = index_of.get(load.worker_id)
+                if worker is None or region_of[worker] != message.region:
                     self.load_verdicts[LoadVerdict.WRONG_REGION] += 1
                 else:
-                    self.fleet.report(worker, load, now_us, live=True)
+                    report(worker, load, now_us, live=True)
         return verdict
 
     def region_load(self, now_us: int) -> RegionLoad:
