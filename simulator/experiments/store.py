@@ -50,14 +50,17 @@ class CellStore:
             raise SimulationError(message, field="out-dir") from error
 
     def get(self, cell: Cell) -> Finished | None:
-        """Return a finished cell, or None when it is still to be run (or its file is damaged)."""
+        """Return a finished cell; None when it is to be run: no file, a damaged one, or other figures."""
         inputs = cell.inputs()
         found = _read(self._path(cell, inputs))
         if found is None or found.get("inputs") != inputs:
             return None
         if not self._any_code and found.get("code") != self.code:
             return None
-        return Finished(cell, found["source"], figures_from(found["figures"]), found["wall_s"])
+        try:
+            return Finished(cell, found["source"], figures_from(found["figures"]), found["wall_s"])
+        except (KeyError, TypeError):
+            return None
 
     def put(self, finished: Finished) -> None:
         """Keep a finished cell."""

@@ -139,6 +139,18 @@ def test_figures_come_back_from_json_as_they_were(tmp_path: Path) -> None:
     assert CellStore(tmp_path).get(cell) == finished
 
 
+def test_a_cell_with_other_figures_is_run_again_even_where_any_code_will_do(tmp_path: Path) -> None:
+    (cell, *_) = grid()
+    run_cells([cell], CellStore(tmp_path), Told(), jobs=1)
+    (path,) = tmp_path.iterdir()
+    whole = json.loads(path.read_text("utf-8"))
+    for figures in ({"new": 1, **whole["figures"]}, {"requests": 60}):
+        path.write_text(json.dumps({**whole, "figures": figures}), "utf-8")
+        assert CellStore(tmp_path, any_code=True).get(cell) is None
+    path.write_text(json.dumps(whole), "utf-8")
+    assert CellStore(tmp_path, any_code=True).get(cell) is not None
+
+
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.json"
     write_whole(path, "before")
