@@ -113,7 +113,7 @@ def test_a_server_0_5_10_is_followed_exactly() -> None:
         for event in events:
             twin.apply(event)
         for edit in agent.on_batch(batch["seq"], events):
-            at_units.update(zip(edit.keys.tolist(), edit.tiers.tolist(), strict=True))
+            at_units.update(edit.tiers)
         assert {key: tier for key, tier in at_units.items() if tier} == twin.held()
     assert agent.state is AgentState.EXACT
     assert agent.batches == 13
