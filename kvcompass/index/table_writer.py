@@ -33,7 +33,7 @@ from kvcompass.keys.digest import holdings_digest
 
 OUT_WORDS: Final = LONGEST_GROUP + 65_536
 """Words of the buffer that a writer's kernels fill with patch groups."""
-GROW_AT: Final = 0.87
+GROW_AT: Final = 0.86
 """Occupancy at which a table makes ready to double. Above about 0.95 inserts get slow and then fail."""
 _SLICE: Final = 512
 """Buckets split or cleared in one group: about 1 ms at the writer, 0.1 ms at a view."""
@@ -45,9 +45,9 @@ _TOUCHED: Final = 1 << 20
 """Bytes of the doubled table that are made ready in one part: 0.2-1 ms."""
 _TOUCHED_AN_EDIT: Final = 1 << 17
 """The same, by each call that edits."""
-_TOUCHED_AN_INSERT: Final = 9_216
-"""The same, for each key inserted meanwhile: all is ready before the table is one hundredth fuller."""
-_LARGE: Final = 32 << 20
+_TOUCHED_AN_INSERT: Final = 4_608
+"""The same, for each key inserted meanwhile: all is ready before the table is two hundredths fuller."""
+_LARGE: Final = 8 << 20
 """Bytes of a table that is made ready when it is made, before anybody waits for it."""
 _HOPELESS_FILL: Final = 0.5
 """A table that refuses a key below this occupancy is built anew, with another salt."""

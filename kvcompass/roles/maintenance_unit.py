@@ -39,7 +39,7 @@ EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
 WORK_SLICES: Final = 8
 """Slices edited in one call: a few milliseconds, whatever the size of a report."""
-BUSY_KEYS: Final = 64
+BUSY_KEYS: Final = 32
 """Keys edited in one call while a table is growing or is made ready for it: each does a part of that."""
 
 
