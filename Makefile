@@ -86,6 +86,8 @@ lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
 	$(BIN)/python -m bench.keys
+	$(BIN)/python -m bench.ladder --json out/bench/ladder.json
+	$(BIN)/python -m bench.engine_model --json out/bench/engine_model.json
 
 faults: setup ## Breaks a lab of processes in every way under load, and writes out/faults.json
 	$(BIN)/kvcompass lab faults --json out/faults.json
