@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("out/netem.json"))
     arguments = parser.parse_args()
     kernel = next((found for name in _KERNELS if (found := shutil.which(name))), None)
-    if kernel is None or not _MODULES.is_dir():
+    if kernel is None or not _MODULES.is_dir() or shutil.which("insmod") is None:
         print(
-            "netem trial: SKIPPED: no User-Mode Linux here; on Debian, apt-get install user-mode-linux",
+            "netem trial: SKIPPED: no User-Mode Linux here; on Debian, apt-get install user-mode-linux kmod",
             file=sys.stderr,
         )
         sys.exit(CANNOT)
