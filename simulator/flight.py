@@ -15,7 +15,7 @@ class Flight:
     sender: int
     """Region that it was dispatched from."""
     passage: Passage | None
-    """What stands there; then the answer comes back that way."""
+    """What stands there, until the whole answer is past it; the answer comes back that way."""
     cached_tokens: int = 0
     cached_host_tokens: int = 0
     """PD: what the prefill engine reused."""

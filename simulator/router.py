@@ -28,6 +28,9 @@ class Passage(Protocol):
     def refused(self, request: Request, worker: int) -> None:
         """The engine's queue is full: instead of `Router.refused`."""
 
+    def erred(self, request: Request, worker: int) -> None:
+        """The answer is an error that no other worker mends. The request has failed."""
+
     def lost(self, request: Request, worker: int) -> None:
         """The answer will never come. The request has failed."""
 
@@ -128,6 +131,14 @@ class LossAware(Protocol):
 
     def lost(self, request: Request, worker: int) -> None:
         """At the request's edge: its answer will never come. The request has failed."""
+
+
+@runtime_checkable
+class ErrorAware(Protocol):
+    """A router that tells an answer that is an error from one that broke off. Others hear `lost` of both."""
+
+    def erred(self, request: Request, worker: int) -> None:
+        """At the request's edge: its answer is an error that no other worker mends; it has failed."""
 
 
 @runtime_checkable

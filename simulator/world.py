@@ -18,7 +18,7 @@ from simulator.network import LinkOf, Network
 from simulator.reading import Reading
 from simulator.records import Records
 from simulator.request import Request
-from simulator.router import LossAware, Passage, Rival
+from simulator.router import ErrorAware, LossAware, Passage, Rival
 from simulator.source import RequestSource
 
 _TIMER: Final = Priority.TIMER
@@ -73,6 +73,7 @@ class World:
         self._on_progress: Callable[[int], None] | None = None
         self.router: Final = rival.make(self)
         self._hears_losses = self.router if isinstance(self.router, LossAware) else None
+        self._hears_errors = self.router if isinstance(self.router, ErrorAware) else None
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -267,8 +268,19 @@ class World:
 
     def _error(self, flight: Flight) -> None:
         """The engine's answer is an error that no other worker mends: it goes home like any answer."""
-        if not self._home(flight.sender, flight, self._lost, _NOTICE_BYTES):
+        passage, flight.passage = flight.passage, None
+        if passage is not None:
+            self._at(flight.sender, passage.erred, (flight.request, flight.worker))
+        if not self._home(flight.sender, flight, self._erred, _NOTICE_BYTES):
             self._lose(flight)
+
+    def _erred(self, flight: Flight) -> None:
+        request, worker = flight.request, flight.worker
+        if self._hears_errors is not None:
+            self._at(request.region, self._hears_errors.erred, (request, worker))
+        elif self._hears_losses is not None:
+            self._at(request.region, self._hears_losses.lost, (request, worker))
+        self.fail(request)
 
     def _refuse(self, name: str, flight: Flight) -> None:
         del self._flights[name]
@@ -329,6 +341,7 @@ class World:
         self._home(flight.sender, flight, self._first_token, _NOTICE_BYTES)
 
     def _end_passes(self, flight: Flight, passage: Passage) -> None:
+        flight.passage = None
         self._at(flight.sender, passage.finished, (flight.request, flight.worker))
         size = _TOKEN_BYTES * len(flight.request.answer)
         if not self._home(flight.sender, flight, self._finished, size):

@@ -72,6 +72,14 @@ class Journey:
         self._edge.on_region_load(load)
         self.failed(Failure(Fault.REFUSED, retry_after_us=RETRY_AFTER_US, used=used))
 
+    def erred(self, worker: int) -> None:
+        """The answer is an error that is the request's own fault: it is passed on, and nobody is blamed."""
+        assert self._attempt is not None
+        now_us = self._edge.site.now_us
+        del self._edge.journeys[self._request.id]
+        self._course.first_byte(self._attempt, worker, False, now_us)
+        self._course.served(self._attempt, worker, None, now_us)
+
     def lost(self) -> None:
         """The answer broke off."""
         assert self._attempt is not None

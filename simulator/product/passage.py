@@ -51,17 +51,17 @@ class Carried:
 
     def first_token(self, request: Request, worker: int) -> None:
         """The answer begins: its headers take the region's queue vector along."""
-        assert self._attempt is not None
-        edge, origin = self._edge, self._origin
-        now_us = edge.site.now_us
-        self._course.first_byte(self._attempt, worker, True, now_us)
-        load = edge.role.piggyback(origin.role.region, now_us)
-        edge.site.send_reliably(origin.region, origin.on_region_load, sizes.piggyback(load), (load,))
+        self._first_byte(worker, prefilled=True)
 
     def finished(self, request: Request, worker: int) -> None:
         """The answer is complete."""
         assert self._attempt is not None
         self._course.served(self._attempt, worker, None, self._edge.site.now_us)
+
+    def erred(self, request: Request, worker: int) -> None:
+        """The answer is an error that is the request's own fault: it is passed on, and nobody is blamed."""
+        self._first_byte(worker, prefilled=False)
+        self.finished(request, worker)
 
     def refused(self, request: Request, worker: int) -> None:
         """The engine's queue is full."""
@@ -73,3 +73,11 @@ class Carried:
         """The answer broke off."""
         assert self._attempt is not None
         self._course.failed(self._attempt, CUT, self._edge.site.now_us)
+
+    def _first_byte(self, worker: int, *, prefilled: bool) -> None:
+        assert self._attempt is not None
+        edge, origin = self._edge, self._origin
+        now_us = edge.site.now_us
+        self._course.first_byte(self._attempt, worker, prefilled, now_us)
+        load = edge.role.piggyback(origin.role.region, now_us)
+        edge.site.send_reliably(origin.region, origin.on_region_load, sizes.piggyback(load), (load,))

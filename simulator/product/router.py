@@ -88,6 +88,10 @@ class ProductRouter:
         """For the request's journey: a worker of its own region has a full queue."""
         self._journeys[request.id].failed(REFUSED)
 
+    def erred(self, request: Request, worker: int) -> None:
+        """For the request's journey."""
+        self._journeys[request.id].erred(worker)
+
     def lost(self, request: Request, worker: int) -> None:
         """For the request's journey."""
         self._journeys[request.id].lost()
