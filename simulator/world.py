@@ -357,6 +357,9 @@ class World:
         request, records = flight.request, self.records
         row = request.id
         del self._flights[str(row)]
+        if not records.first_token_us[row]:
+            # Its message found the regions parted: what it says comes with the rest of the answer.
+            self._first_token(flight)
         records.finished_us[row] = self.clock.now_us
         records.cached_tokens[row] = flight.cached_tokens
         records.cached_host_tokens[row] = flight.cached_host_tokens
