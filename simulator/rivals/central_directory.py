@@ -15,7 +15,7 @@ prompts far from it: each pays the round trip before anything begins, whatever i
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from kvcompass.engine_events import EngineEvent
+from kvcompass.engine_events import AllBlocksCleared, EngineEvent
 from kvcompass.engine_model import ModelLoad
 from simulator.clock import Action
 from simulator.fleet import Fleet
@@ -90,7 +90,8 @@ class CentralDirectory(Indifferent):
 
     def cache_events(self, worker: int, events: Sequence[EngineEvent]) -> None:
         """Sends them to the coordinator."""
-        self._send(self._holders.apply, CHANGE_BYTES * len(events), worker, events)
+        blocks = sum(len(event.hashes) for event in events if not isinstance(event, AllBlocksCleared))
+        self._send(self._holders.apply, CHANGE_BYTES * blocks, worker, events)
 
     def first_token(self, request: Request, worker: int) -> None:
         """Tells the coordinator."""

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.engine_model.token_chain import TokenChain
 from simulator.request import Request
 from simulator.rivals.central_directory import CENTRAL_DIRECTORY, best_place
 from simulator.rivals.chunk_names import chunk_names
 from simulator.rivals.clairvoyant import CLAIRVOYANT, Clairvoyant
+from simulator.rivals.lagged_holders import CHANGE_BYTES
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.planetserve import PLANETSERVE, _Edge, choose
 from simulator.rivals.registry import RIVALS
@@ -111,6 +113,16 @@ def test_every_request_pays_the_way_to_the_coordinator_and_back() -> None:
         origin, target = int(run.column("region")[row]), run.regions[run.workers[row]]
         took_us = run.column("submitted_us")[row] - run.column("arrived_us")[row]
         assert abs(took_us - 1000.0 * (wan[origin][place] + wan[place][origin] + wan[origin][target])) < 4
+
+
+def test_the_coordinator_is_sent_every_block_that_comes_or_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Run(CENTRAL_DIRECTORY, _shared(1, 1.0)).router
+    sizes: list[int] = []
+    monkeypatch.setattr(router, "_send", lambda action, size, *args: sizes.append(size))
+    tokens = text("three blocks", 3 * PAGE)
+    stored = BlockStored((7, 8, 9), None, tokens, PAGE, "GPU")
+    router.cache_events(0, [stored, BlockRemoved((8, 9), "GPU"), AllBlocksCleared()])
+    assert sizes == [5 * CHANGE_BYTES]
 
 
 def test_a_directory_next_door_is_as_good_as_knowing_everything() -> None:
