@@ -69,13 +69,21 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         "--think", type=_not_negative, default=5.0, metavar="S", help="their mean pause, s [%(default)s]"
     )
     much.add_argument(
-        "--requests", type=_count, default=20_000, metavar="N", help="that are measured [%(default)s]"
+        "--requests", type=_count, default=20_000, metavar="N", help="measured at least [%(default)s]"
     )
     much.add_argument(
         "--warm-up",
         type=_whole,
         metavar="N",
-        help="requests before these, which are not measured [a quarter as many]",
+        help="requests before these at least, which are not measured [a quarter as many]",
+    )
+    much.add_argument(
+        "--seconds",
+        nargs=2,
+        type=_not_negative,
+        default=(60.0, 90.0),
+        metavar=("W", "M"),
+        help="virtual time that warm-up and measuring last at least [60 90]",
     )
     much.add_argument(
         "--seed", nargs="+", type=_whole, metavar="S", help="of all chance; with --sweep several [1]"

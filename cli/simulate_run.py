@@ -74,6 +74,8 @@ def _setting(options: argparse.Namespace) -> Setting:
         workload=options.workload,
         requests=options.requests,
         warm_up=warm_up,
+        warm_up_s=options.seconds[0],
+        window_s=options.seconds[1],
         arrivals=options.arrivals,
         tenants=options.tenants,
         users=options.users,
@@ -125,7 +127,10 @@ def _writable(path: Path | None, option: str) -> None:
 
 
 def _say(console: Console, setting: Setting, found: Capacity | None) -> None:
-    asked = f"{setting.requests:,} requests after {setting.warm_up:,} to warm up"
+    asked = (
+        f"at least {setting.requests:,} requests and {setting.window_s:g} s, after {setting.warm_up:,} and "
+        f"{setting.warm_up_s:g} s to warm up"
+    )
     rates = "the paper's linear rates" if setting.linear else "measured rates"
     console.print(
         f"{setting.fleet}, {setting.workload}: {asked}; {rates}, eviction {setting.eviction}, "
@@ -170,6 +175,6 @@ def _report(
         console.print(f"Figures: {options.json}", highlight=False, soft_wrap=True)
     if options.png is not None:
         load = f", {rows[0].load:g} {unit(wanted[0])}" if len({row.load for row in rows}) == 1 else ""
-        heading = f"{rows[0].workload} on {setting.fleet}{load}, {setting.requests:,} requests"
+        heading = f"{rows[0].workload} on {setting.fleet}{load}, {setting.requests:,} requests or more"
         save_plot(rows, options.png, heading, unit(wanted[0]))
         console.print(f"Plot: {options.png}", highlight=False, soft_wrap=True)

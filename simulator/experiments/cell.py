@@ -20,9 +20,13 @@ class Setting:
     workload: str = "mixed"
     """A named workload, or a trace's file."""
     requests: int = 20_000
-    """Measured ones; the last to arrive."""
+    """Measured ones, at least."""
     warm_up: int = 5_000
-    """Before these, simulated and not counted."""
+    """Before these at least, simulated and not counted."""
+    warm_up_s: float = 0.0
+    """Virtual time that the warm-up lasts at least, and"""
+    window_s: float = 0.0
+    """what is measured after it."""
     arrivals: Arrivals = "poisson"
     tenants: int = 50
     users: int = 256
@@ -62,6 +66,14 @@ class Cell:
             load = f"{self.load:g}" if self.load is not None else f"{self.rate_per_s:g}rps"
         workload, fleet = Path(self.setting.workload).stem, Path(self.setting.fleet).stem
         return f"{fleet}-{workload}-{load}-{self.policy}-{self.seed}"
+
+    @property
+    def expected_requests(self) -> int:
+        """About as many as it will have, for a forecast; the cool-down's left out."""
+        setting = self.setting
+        rate_per_s = 0.0 if setting.arrivals == "closed" else self.rate_per_s
+        warm_up = max(setting.warm_up, int(rate_per_s * setting.warm_up_s))
+        return warm_up + max(setting.requests, int(rate_per_s * setting.window_s))
 
     def inputs(self) -> dict[str, Any]:
         """Everything that the result follows from, beside the code. Reads the files that it names."""

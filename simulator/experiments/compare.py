@@ -2,9 +2,10 @@
 
 python -m simulator.experiments.compare --json out/compare.json
 
-Three workloads, five loads, three seeds, every policy, 20,000 measured requests a run: hours on all cores.
-Finished runs are kept in --out-dir, so it can be interrupted and started again. `--write-docs JSON` writes
-docs/reproduction/compare.md and its plots from a whole comparison, without running anything.
+Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 90 s measured a run: many
+hours on all cores. Finished runs are kept in --out-dir, so it can be interrupted and started again.
+`--write-docs JSON` writes docs/reproduction/compare.md and its plots from a whole comparison, without running
+anything.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from simulator.workloads import Capacity
 from simulator.workloads.options import data_folder
 
 WORKLOADS: Final = ("mixed", "wildchat", "lmsys")
-FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000)
+FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000, warm_up_s=60.0, window_s=90.0)
 QUICK: Final = Setting(fleet="testbed-14", requests=400, warm_up=100)
 """Shows that everything works, and nothing else."""
 QUICK_LOADS: Final = (0.5, 1.2)
@@ -131,7 +132,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policies", nargs="+", metavar="P", help="[all]")
     parser.add_argument("--loads", nargs="+", type=float, metavar="X", help=f"[{' '.join(map(str, LOADS))}]")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="S", help=f"[{' '.join(map(str, SEEDS))}]")
-    parser.add_argument("--requests", type=int, metavar="N", help=f"measured, of a run [{FULL.requests}]")
+    parser.add_argument(
+        "--requests", type=int, metavar="N", help=f"measured at least, of a run [{FULL.requests}]"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="[%(default)s]")
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="finished runs [out/compare]")
     parser.add_argument("--any-code", action="store_true", help="also take finished runs of other code")

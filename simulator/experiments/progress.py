@@ -54,7 +54,7 @@ class SweepProgress:
     def planned(self, cells: Sequence[Cell], missing: Sequence[Cell]) -> None:
         """See `sweep.Progress`."""
         self._cells = len(missing)
-        self._wanted = sum(_requests(cell) for cell in missing)
+        self._wanted = sum(cell.expected_requests for cell in missing)
         self._told_s = time.monotonic()
         self._lately.append((self._told_s, 0))
         if kept := len(cells) - len(missing):
@@ -65,12 +65,12 @@ class SweepProgress:
 
     def reached(self, cell: Cell, ended: int) -> None:
         """See `sweep.Progress`."""
-        self._ended[cell] = ended
+        self._ended[cell] = min(ended, cell.expected_requests)
         self._tell(cell)
 
     def finished(self, cell: Cell) -> None:
         """See `sweep.Progress`."""
-        self._ended[cell] = _requests(cell)
+        self._ended[cell] = cell.expected_requests
         self._finished += 1
         self._tell(cell)
 
@@ -89,10 +89,6 @@ class SweepProgress:
             self._console.print(
                 f"{runs}, {ended / self._wanted:.0%}, {left}", highlight=False, soft_wrap=True
             )
-
-
-def _requests(cell: Cell) -> int:
-    return cell.setting.requests + cell.setting.warm_up
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from simulator.errors import SimulationError
 from simulator.experiments.cell import Cell, Setting
 from simulator.experiments.policies import policy_named
 from simulator.experiments.watch import Watch, WatchedSource
+from simulator.experiments.window import MeasuredSource, Window
 from simulator.fleet import Fleet
 from simulator.fleets import FleetOptions, load_fleet
 from simulator.results.figures import RunFigures, run_figures
@@ -46,8 +47,17 @@ def fleet_of(setting: Setting) -> Fleet:
     return load_fleet(setting.fleet, options)
 
 
-def source_of(setting: Setting, fleet: Fleet, rate_per_s: float, seed: int) -> RequestSource:
+def source_of(
+    setting: Setting, fleet: Fleet, rate_per_s: float, seed: int, *, endless: bool = False
+) -> RequestSource:
     """Return the setting's requests, those of the warm-up included.
+
+    Args:
+        setting: What is asked, and how.
+        fleet: Of whom.
+        rate_per_s: By the whole fleet.
+        seed: Of all chance.
+        endless: As many as the workload has, not only the least that the setting wants.
 
     Raises:
         SimulationError: There is no such workload, or its file is faulty.
@@ -57,9 +67,19 @@ def source_of(setting: Setting, fleet: Fleet, rate_per_s: float, seed: int) -> R
         fleet=fleet,
         rate_per_s=rate_per_s,
         seed=seed,
-        count=setting.warm_up + setting.requests,
+        count=None if endless else setting.warm_up + setting.requests,
         arrivals=setting.arrivals,
         options=options_of(setting),
+    )
+
+
+def window_of(setting: Setting) -> Window:
+    """Return what a setting says of the requests that count."""
+    return Window(
+        warm_up=setting.warm_up,
+        requests=setting.requests,
+        warm_up_us=round(1e6 * setting.warm_up_s),
+        window_us=round(1e6 * setting.window_s),
     )
 
 
@@ -75,7 +95,7 @@ def options_of(setting: Setting) -> WorkloadOptions:
 
 
 def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Finished:
-    """Simulate a cell from cold caches to its last answer.
+    """Simulate a cell from cold caches until every request that counts has ended, and those beside it.
 
     Args:
         cell: What to run.
@@ -86,16 +106,18 @@ def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Fi
     """
     began = time.monotonic()
     fleet = fleet_of(cell.setting)
-    source = source_of(cell.setting, fleet, cell.rate_per_s, cell.seed)
+    asked = source_of(cell.setting, fleet, cell.rate_per_s, cell.seed, endless=True)
+    source = MeasuredSource(asked, window_of(cell.setting))
     world, watch = watched_world(fleet, source, policy_named(cell.policy, cell.setting.faithful), cell.seed)
     world.run(on_progress)
-    if world.records.rows <= cell.setting.warm_up:
+    counts = source.counts(world.records.rows)
+    if not counts.any():
         raise SimulationError(
             f"{source.label} has {world.records.rows} requests, none beyond the warm-up of "
-            f"{cell.setting.warm_up}; ask for a shorter one",
+            f"{cell.setting.warm_up} and {cell.setting.warm_up_s:g} s; ask for a shorter one",
             field="warm-up",
         )
-    figures = run_figures(fleet, columns(world.records), watch.watched(), cell.setting.warm_up)
+    figures = run_figures(fleet, columns(world.records), watch.watched(), counts)
     return Finished(cell, source.label, figures, time.monotonic() - began)
 
 

@@ -49,6 +49,7 @@ class Watch:
         self._at_us: list[int] = []
         self._busy_us: list[NDArray[np.int64]] = []
         self._prefill_busy_us: list[int] = []
+        self._generated: list[int] = []
         self._wan_bytes: list[int] = []
         self._reusable: list[tuple[int, int, int]] = []
         self._regions = [world.fleet.region_of(worker) for worker in range(world.fleet.workers)]
@@ -66,6 +67,7 @@ class Watch:
             at_us=np.array(self._at_us, np.int64),
             busy_us=np.array(self._busy_us, np.int64).reshape(-1, workers),
             prefill_busy_us=np.array(self._prefill_busy_us, np.int64),
+            generated=np.array(self._generated, np.int64),
             wan_bytes=np.array(self._wan_bytes, np.int64),
             reusable=np.array(self._reusable, np.int64).reshape(-1, 3),
         )
@@ -78,6 +80,8 @@ class Watch:
             np.array([load.prefill_busy_us + load.decode_busy_us for load in loads], np.int64)
         )
         self._prefill_busy_us.append(sum(load.prefill_busy_us for load in loads))
+        answering = [host.engine.load(world.clock.now_us) for host in world.decoders.hosts]
+        self._generated.append(sum(load.generated_tokens for load in (*loads, *answering)))
         sent = world.network.bytes_sent
         self._wan_bytes.append(
             sum(size for a, row in enumerate(sent) for b, size in enumerate(row) if a != b)

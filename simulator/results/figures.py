@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simulator.fleet import Fleet
 from simulator.results.load_factor import peak_load_factor
-from simulator.results.outcome import Columns, Watched, measured
+from simulator.results.outcome import Columns, Watched
 from simulator.results.parts import Parts, part_times
 from simulator.results.percentiles import Percentiles, curve_ms
 
@@ -18,10 +18,11 @@ REUSABLE_TOKENS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """Over the requests that arrived after the warm-up, and over the time in which they arrived.
+    """Over the requests that count, and over the time in which they arrived: after the warm-up, before the
+    cool-down.
 
-    Requests that failed are counted and in no other figure. What was still under way when the last request
-    arrived is waited for, so that no slow answer is left out.
+    Requests that failed are counted and in no other figure. Every one that counts is waited for, while others
+    go on arriving, so that no slow answer is left out.
     """
 
     requests: int
@@ -32,8 +33,9 @@ class RunFigures:
     """Arrivals a second of it."""
     requests_per_s: float
     """Answers that were complete within it, whenever asked for."""
-    output_tokens_per_s: float
-    """Tokens of these answers."""
+    output_tokens_per_s: float | None
+    """Tokens that engines generated within it, of answers complete or not; None where it was too short to be
+    looked at twice."""
     ttft_ms: Percentiles
     e2e_ms: Percentiles
     queue_ms: Percentiles
@@ -62,6 +64,7 @@ class RunFigures:
     wrong_claims: float
     """Share of requests whose engine reused less than the router thought."""
     peak_load_factor: float | None
+    """None in less time than its window."""
     busy: float
     """Share of its time that a worker computed, prefill or decode or both at once (then twice); mean."""
     prefill_busy: float
@@ -70,16 +73,15 @@ class RunFigures:
     """Between regions: prompts, answers' events and a policy's own messages, as far as their senders say."""
 
 
-def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) -> RunFigures:
+def run_figures(fleet: Fleet, columns: Columns, watched: Watched, counts: NDArray[np.bool_]) -> RunFigures:
     """Return the figures of a run that has ended.
 
     Args:
         fleet: What it ran on.
         columns: What became of its requests.
         watched: What was sampled.
-        warm_up: Requests that do not count, the first to arrive; fewer than there are.
+        counts: bool[requests], which of them count; some do.
     """
-    counts = measured(columns["arrived_us"], warm_up)
     failed = columns["worker"] < 0
     arrived = columns["arrived_us"][counts]
     start_us, end_us = int(arrived.min()), int(arrived.max())
@@ -95,7 +97,8 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) 
     reused = int(cached[good].sum())
     sampled = (watched.at_us >= start_us) & (watched.at_us <= end_us)
     worked = _grown(watched.busy_us[sampled].sum(axis=1))
-    watched_us = fleet.workers * max(_grown(watched.at_us[sampled]), 1)
+    sampled_us = _grown(watched.at_us[sampled])
+    watched_us = fleet.workers * max(sampled_us, 1)
     by_ttft = np.flatnonzero(good)[np.argsort(ttft_us[good], kind="stable")]
     answered = len(by_ttft)
     middle = by_ttft[answered * 45 // 100 : answered * 55 // 100 + 1]
@@ -107,7 +110,7 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, warm_up: int) 
         seconds=seconds,
         offered_per_s=int(counts.sum()) / seconds,
         requests_per_s=int(within.sum()) / seconds,
-        output_tokens_per_s=int(columns["answer_tokens"][within].sum()) / seconds,
+        output_tokens_per_s=1e6 * _grown(watched.generated[sampled]) / sampled_us if sampled_us else None,
         ttft_ms=Percentiles.of_us(ttft_us[good]),
         e2e_ms=Percentiles.of_us((finished - columns["arrived_us"])[good]),
         queue_ms=Percentiles.of_us(times.queue_us[good]),

@@ -22,6 +22,8 @@ class Watched:
     """int64[n, workers]: compute time of every worker since the start, prefill and decode."""
     prefill_busy_us: NDArray[np.int64]
     """int64[n]: of this, time in prefill, all workers together."""
+    generated: NDArray[np.int64]
+    """int64[n]: tokens of answers since the start, all engines together."""
     wan_bytes: NDArray[np.int64]
     """int64[n]: sent between regions since the start."""
     reusable: NDArray[np.int64]
@@ -32,13 +34,3 @@ class Watched:
 def columns(records: Records) -> Columns:
     """All columns of a run."""
     return {name: records.column(name) for name in COLUMNS}
-
-
-def measured(arrived_us: NDArray[np.int64], warm_up: int) -> NDArray[np.bool_]:
-    """Which requests count: all but the first `warm_up` to arrive, for caches start empty.
-
-    bool[requests]. Requests of one instant are taken in order of their ids.
-    """
-    counts = np.ones(len(arrived_us), np.bool_)
-    counts[np.argsort(arrived_us, kind="stable")[:warm_up]] = False
-    return counts

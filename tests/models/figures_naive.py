@@ -38,12 +38,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def figures(
     requests: Sequence[OneRequest],
     warm_up: int,
+    last: int,
     worker_regions: Sequence[int],
     wan_ms: Sequence[Sequence[float]],
     timing: EngineTiming,
 ) -> dict[str, Any]:
     """What can be read off the requests alone, as `RunFigures` has it; percentiles by (name, percent)."""
-    measured = sorted(requests, key=lambda each: (each.arrived_us, each.id))[warm_up:]
+    measured = sorted(requests, key=lambda each: (each.arrived_us, each.id))[warm_up:last]
     start_us, end_us = measured[0].arrived_us, measured[-1].arrived_us
     good = [each for each in measured if each.worker >= 0]
     found: dict[str, Any] = {
@@ -56,7 +57,6 @@ def figures(
     seconds = max(end_us - start_us, 1) / 1e6
     within = [each for each in requests if each.worker >= 0 and start_us < each.finished_us <= end_us]
     found["requests_per_s"] = len(within) / seconds
-    found["output_tokens_per_s"] = sum(each.answer_tokens for each in within) / seconds
     found["offered_per_s"] = len(measured) / seconds
     away = [each for each in good if worker_regions[each.worker] != each.region]
     found["cross_region"] = len(away) / len(good) if good else 0.0
@@ -100,8 +100,6 @@ def peak_load_factor(at_us: Sequence[int], busy_us: Sequence[Sequence[int]], win
             if at_us[end] - at_us[start] >= window_us:
                 windows.append((start, end))
                 break
-    if not windows and len(at_us) >= 2:
-        windows = [(0, len(at_us) - 1)]
     peak = None
     for start, end in windows:
         done = [busy_us[end][worker] - busy_us[start][worker] for worker in range(len(busy_us[0]))]

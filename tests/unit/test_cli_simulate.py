@@ -18,7 +18,19 @@ from simulator.experiments.cell import Cell
 from simulator.experiments.run import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--fleet", "testbed-14", "--requests", "120", "--warm-up", "30", "--jobs", "1"]
+SMALL = [
+    "--fleet",
+    "testbed-14",
+    "--requests",
+    "120",
+    "--warm-up",
+    "30",
+    "--seconds",
+    "0",
+    "0",
+    "--jobs",
+    "1",
+]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,6 +54,7 @@ def test_it_prints_a_table_and_writes_figures_and_a_plot(
     for row, run in zip(document["rows"], document["runs"], strict=True):
         assert run["figures"]["requests"] == 120
         assert run["inputs"]["setting"]["warm_up"] == 30
+        assert run["inputs"]["setting"]["window_s"] == 0
         assert run["inputs"]["load"] == 0.9
         rate = 0.9 * document["no_reuse_capacity"]["mixed"]["rate_per_s"]
         assert run["inputs"]["rate_per_s"] == pytest.approx(rate)
@@ -210,6 +223,7 @@ def ended(group: int, within_s: float = 20.0) -> bool:
 def test_ctrl_c_leaves_whole_runs_and_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "cells"
     small = ["--fleet", "testbed-14", "--policy", "random", "--out-dir", str(folder), "--requests", "300"]
+    small += ["--seconds", "0", "0"]
     grid = ["--sweep", "--load", "0.5", "--seed", *map(str, range(40)), "--jobs", "2"]
     command = [sys.executable, "-m", "cli", "simulate", *small, *grid]
     with subprocess.Popen(

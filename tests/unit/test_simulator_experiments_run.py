@@ -44,6 +44,8 @@ def test_samples_are_even_and_what_was_counted_never_falls() -> None:
     assert (np.diff(watched.prefill_busy_us) >= 0).all()
     assert watched.prefill_busy_us[-1] > 0
     assert (watched.prefill_busy_us <= watched.busy_us.sum(axis=1)).all()
+    assert (np.diff(watched.generated) >= 0).all()
+    assert watched.generated[-1] <= columns(world.records)["answer_tokens"].sum()
     assert watched.wan_bytes[-1] > 0
     assert watched.reusable[:, 0].tolist() == list(range(0, 200, PROBE_EVERY))
 
@@ -72,8 +74,10 @@ def test_a_probe_finds_the_longest_prefix_here_and_elsewhere() -> None:
 
 
 def test_a_workload_that_ends_within_the_warm_up_is_refused() -> None:
-    with pytest.raises(SimulationError, match="none beyond the warm-up of 50; ask for a shorter one"):
-        run_cell(Cell(Setting(fleet="testbed-14", requests=0, warm_up=50), "random", 60.0, None, 1))
+    with pytest.raises(SimulationError, match="none beyond the warm-up of 50 and 2 s; ask for a shorter one"):
+        run_cell(
+            Cell(Setting(fleet="testbed-14", requests=0, warm_up=50, warm_up_s=2.0), "random", 60.0, None, 1)
+        )
 
 
 def test_a_closed_loop_goes_on_while_its_only_user_thinks() -> None:

@@ -62,7 +62,7 @@ def test_finished_cells_are_returned_in_the_order_asked_for(tmp_path: Path) -> N
     wanted, told = grid(), Told()
     swept = run_cells(wanted, CellStore(tmp_path), told, jobs=1)
     assert [each.cell for each in swept.finished] == wanted == told.done == list(told.missing)
-    assert all(told.ended[cell][-1] == 70 for cell in wanted)
+    assert all(told.ended[cell][-1] >= 70 for cell in wanted)
     again = run_cells(wanted[::-1], CellStore(tmp_path), later := Told(), jobs=1)
     assert list(again.finished) == list(swept.finished)[::-1]
     assert later.missing == []

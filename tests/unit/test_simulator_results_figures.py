@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from simulator.fleets import load_fleet
 from simulator.records import COLUMNS
 from simulator.results.figures import REUSABLE_TOKENS, run_figures
 from simulator.results.load_factor import peak_load_factor
-from simulator.results.outcome import Columns, Watched, measured
+from simulator.results.outcome import Columns, Watched
 from simulator.results.parts import part_times
 from tests.models import figures_naive as naive
 
@@ -23,6 +24,7 @@ NOTHING_WATCHED = Watched(
     at_us=np.zeros(0, np.int64),
     busy_us=np.zeros((0, FLEET.workers), np.int64),
     prefill_busy_us=np.zeros(0, np.int64),
+    generated=np.zeros(0, np.int64),
     wan_bytes=np.zeros(0, np.int64),
     reusable=np.zeros((0, 3), np.int64),
 )
@@ -67,12 +69,20 @@ def columns_of(rows: list[naive.OneRequest]) -> Columns:
     }
 
 
+def between(rows: list[naive.OneRequest], warm_up: int, last: int) -> NDArray[np.bool_]:
+    """Which count: in order of arrival, from one place to another."""
+    counts = np.zeros(len(rows), np.bool_)
+    counts[[row.id for row in sorted(rows, key=lambda row: (row.arrived_us, row.id))[warm_up:last]]] = True
+    return counts
+
+
 @settings(deadline=None)
 @given(requests(), st.data())
 def test_figures_are_those_of_the_twin(rows: list[naive.OneRequest], data: st.DataObject) -> None:
     warm_up = data.draw(st.integers(0, len(rows) - 1))
-    found = run_figures(FLEET, columns_of(rows), NOTHING_WATCHED, warm_up)
-    twin = naive.figures(rows, warm_up, REGIONS, FLEET.plan.wan_ms, TIMING)
+    last = data.draw(st.integers(warm_up + 1, len(rows)))
+    found = run_figures(FLEET, columns_of(rows), NOTHING_WATCHED, between(rows, warm_up, last))
+    twin = naive.figures(rows, warm_up, last, REGIONS, FLEET.plan.wan_ms, TIMING)
     for name, expected in twin.items():
         if isinstance(name, tuple):
             value = getattr(getattr(found, name[0]), f"p{name[1]}")
@@ -90,7 +100,7 @@ def test_the_parts_of_every_request_add_up_to_its_time(rows: list[naive.OneReque
     whole = times.way_us + times.queue_us + times.prefill_us
     assert (whole == columns["first_token_us"] - columns["arrived_us"]).all()
     good = [row for row in rows if row.worker >= 0]
-    found = run_figures(FLEET, columns, NOTHING_WATCHED, 0)
+    found = run_figures(FLEET, columns, NOTHING_WATCHED, between(rows, 0, len(rows)))
     for parts in (found.parts, found.parts_middle, found.parts_slowest, found.parts_longest):
         assert (parts is None) == (not good)
     if found.parts is not None:
@@ -116,17 +126,6 @@ def test_the_engines_of_a_mixed_fleet_are_each_taken_at_their_own_speed() -> Non
     computed = part_times(fleet, columns_of(rows)).prefill_us.tolist()
     assert computed == [slow.timing.prefill_us(0, 8_000), fast.timing.prefill_us(0, 8_000)]
     assert computed[0] != computed[1]
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.data())
-def test_the_warm_up_is_the_first_to_arrive(arrivals: list[int], data: st.DataObject) -> None:
-    warm_up = data.draw(st.integers(0, len(arrivals)))
-    counts = measured(np.array(arrivals, np.int64), warm_up)
-    assert counts.sum() == len(arrivals) - warm_up
-    out = [(at, place) for place, at in enumerate(arrivals) if not counts[place]]
-    kept = [(at, place) for place, at in enumerate(arrivals) if counts[place]]
-    assert not out or not kept or max(out) < min(kept)
 
 
 @st.composite
@@ -174,22 +173,37 @@ def test_only_prefixes_that_another_region_alone_holds_count_as_only_elsewhere()
         at_us=NOTHING_WATCHED.at_us,
         busy_us=NOTHING_WATCHED.busy_us,
         prefill_busy_us=NOTHING_WATCHED.prefill_busy_us,
+        generated=NOTHING_WATCHED.generated,
         wan_bytes=NOTHING_WATCHED.wan_bytes,
         reusable=np.array(held, np.int64),
     )
-    found = run_figures(FLEET, columns_of(rows), watched, warm_up=1)
+    counts = between(rows, 1, 6)
+    found = run_figures(FLEET, columns_of(rows), watched, counts)
     assert found.only_elsewhere == 2 / 4
-    assert run_figures(FLEET, columns_of(rows), NOTHING_WATCHED, 1).only_elsewhere is None
+    assert run_figures(FLEET, columns_of(rows), NOTHING_WATCHED, counts).only_elsewhere is None
 
 
 def test_samples_from_outside_the_measured_time_do_not_count() -> None:
-    rows = [naive.OneRequest(id_, 0, 0, 10 * id_, 1, 100, 200, 9_000, 0, 0, 0, 1) for id_ in range(4)]
-    at_us = np.array([0, 10, 20, 30, 40], np.int64)
+    second = 1_000_000
+    rows = [
+        naive.OneRequest(id_, 0, 0, 20 * id_ * second, 1, 100, 200, 9_000, 0, 0, 0, 1) for id_ in range(5)
+    ]
+    at_us = np.array([0, 20, 40, 60, 80], np.int64) * second
     busy_us = np.zeros((5, FLEET.workers), np.int64)
     busy_us[:, 0] = [0, 100, 104, 108, 900]
-    watched = Watched(at_us, busy_us, busy_us[:, 0] // 2, 10 * busy_us[:, 0], NOTHING_WATCHED.reusable)
-    found = run_figures(FLEET, columns_of(rows), watched, warm_up=1)
-    assert found.busy == pytest.approx(8 / 20 / FLEET.workers)
-    assert found.prefill_busy == pytest.approx(4 / 20 / FLEET.workers)
+    watched = Watched(
+        at_us, busy_us, busy_us[:, 0] // 2, 100 * busy_us[:, 0], 10 * busy_us[:, 0], NOTHING_WATCHED.reusable
+    )
+    found = run_figures(FLEET, columns_of(rows), watched, between(rows, 1, 4))
+    assert found.busy == pytest.approx(8 / (40 * second) / FLEET.workers)
+    assert found.prefill_busy == pytest.approx(4 / (40 * second) / FLEET.workers)
+    assert found.output_tokens_per_s == pytest.approx(800 / 40)
     assert found.wan_bytes == 80
     assert found.peak_load_factor == pytest.approx(FLEET.workers)
+
+
+def test_what_was_looked_at_once_tells_no_rate_and_no_load_factor() -> None:
+    rows = [naive.OneRequest(0, 0, 0, 10, 1, 100, 200, 9_000, 0, 0, 0, 1)]
+    found = run_figures(FLEET, columns_of(rows), NOTHING_WATCHED, between(rows, 0, 1))
+    assert found.output_tokens_per_s is None
+    assert found.peak_load_factor is None

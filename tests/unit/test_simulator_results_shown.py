@@ -126,6 +126,8 @@ def document(better: bool) -> dict[str, object]:
                         "fleet": "paper-64",
                         "requests": 1_000,
                         "warm_up": 250,
+                        "warm_up_s": 60.0,
+                        "window_s": 90.0,
                         "arrivals": "poisson",
                     },
                     "policy": policy,
