@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from kvcompass.engine_model import EngineRequest
 from simulator.errors import SimulationError
 from simulator.fleets import FleetOptions, load_fleet
 from simulator.laws import check_laws
@@ -23,6 +25,26 @@ def _lose_a_request(world: World) -> None:
 
 def _answer_too_soon(world: World) -> None:
     world.records.first_token_us[7] = world.records.submitted_us[7]
+
+
+def _answer_before_the_prompt_is_computed(world: World) -> None:
+    """After the way back, and no prompt of a page or more is computed within a millisecond."""
+    place = world.regions[world.records.worker[7]]
+    back_us = world.network.least_us(place, world.records.region[7])
+    world.records.first_token_us[7] = world.records.submitted_us[7] + back_us + 1_000
+
+
+def _reuse_the_whole_prompt(world: World) -> None:
+    world.records.cached_tokens[7] = world.records.prompt_tokens[7]
+
+
+def _reuse_part_of_a_block(world: World) -> None:
+    world.records.cached_tokens[7] -= 1
+
+
+def _fail_and_end(world: World) -> None:
+    world.records.worker[7] = -1
+    world.records.failed += 1
 
 
 def _end_before_the_beginning(world: World) -> None:
@@ -48,8 +70,12 @@ def _hear_of_a_block_too_many(world: World) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (_lose_a_request, "failed"),
+        (_lose_a_request, "failed, 1 by the records"),
         (_answer_too_soon, "began to be answered before they could"),
+        (_answer_before_the_prompt_is_computed, "before their prompts could be computed"),
+        (_reuse_the_whole_prompt, "no whole block"),
+        (_reuse_part_of_a_block, "no whole block"),
+        (_fail_and_end, "failed and ended"),
         (_end_before_the_beginning, "ended before they could"),
         (_arrive_in_no_time, "reached an engine before they could"),
         (_claim_reuse, "cached_tokens"),
@@ -63,6 +89,16 @@ def test_a_broken_law_is_found(damage: Callable[[World], None], said: str) -> No
     damage(world)
     with pytest.raises(SimulationError, match=said):
         check_laws(world)
+
+
+def test_what_a_busy_engine_has_not_told_yet_breaks_no_law() -> None:
+    world = simulated(FLEET, RANDOM, count=60, rate_per_s=40)
+    _hear_of_a_block_too_many(world)
+    world.lost_answers = 1
+    """Of the request that follows, which nobody waits for."""
+    tokens = np.arange(500, dtype=np.int32)
+    assert world.hosts[3].submit(EngineRequest("late", tokens, tokens[:9])) is None
+    check_laws(world)
 
 
 class Loser(Indifferent):
