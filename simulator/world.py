@@ -26,8 +26,8 @@ _ARRIVAL: Final = Priority.ARRIVAL
 _CHECK: Final = Priority.CHECK
 _CONNECT_TIMEOUT_US: Final = 1_000_000
 """After which a region that cannot be reached is taken for refused."""
-_STUCK_US: Final = 4 * 3_600_000_000
-"""Virtual time after the last arrival by which every request must have ended."""
+_STUCK_US: Final = 600_000_000
+"""Virtual time without an arrival or an end, after which the requests that are left count as forgotten."""
 _TOLD_EVERY: Final = 500
 """Requests between two words on the progress."""
 _NOTICE_BYTES: Final = 512
@@ -66,7 +66,8 @@ class World:
         self._here = 0
         self._flights: dict[str, Flight] = {}
         """Requests at an engine or on their way there, by the name that engines know them by."""
-        self._last_arrival_us = 0
+        self._last_news_us = 0
+        """When a request arrived or ended."""
         self._exhausted = False
         self._following = 0
         """Requests that will arrive because others have ended."""
@@ -208,7 +209,7 @@ class World:
         records.arrived_us[row] = now_us
         records.prompt_tokens[row] = len(request.prompt)
         records.answer_tokens[row] = len(request.answer)
-        self._last_arrival_us = now_us
+        self._last_news_us = now_us
         if pull:
             self._pull()
         else:
@@ -218,15 +219,17 @@ class World:
 
     def _watch(self) -> None:
         """Notice when nothing ends any more although requests are left."""
-        stuck_us = self._last_arrival_us + _STUCK_US
-        if self.clock.now_us >= stuck_us:
+        now_us, records = self.clock.now_us, self.records
+        since_us = self._last_news_us if records.done < records.rows else now_us
+        if now_us >= since_us + _STUCK_US:
             self.clock.stop()
         else:
-            self.clock.at(stuck_us, _CHECK, self._watch)
+            self.clock.at(since_us + _STUCK_US, _CHECK, self._watch)
 
     def _end(self, request: Request) -> None:
         records = self.records
         records.done += 1
+        self._last_news_us = self.clock.now_us
         if records.done % _TOLD_EVERY == 0 and self._on_progress is not None:
             self._on_progress(records.done)
         following = self._source.ended(request, self.clock.now_us)

@@ -14,6 +14,7 @@ from simulator.rivals.indifferent import Indifferent
 from simulator.rivals.random_choice import RANDOM
 from simulator.router import Rival, Site
 from simulator.world import World
+from tests.simulation.rival_runs import Listed, ask, text
 from tests.simulation.runs import FewFamilies, simulated
 
 FLEET = load_fleet("testbed-14", FleetOptions(shards=2))
@@ -137,8 +138,17 @@ def _world(rival: Rival) -> World:
 
 
 def test_a_router_that_loses_a_request_is_found_out() -> None:
+    world = _world(Rival("loser", Loser, "nobody"))
     with pytest.raises(SimulationError, match="1 of 5 requests"):
-        _world(Rival("loser", Loser, "nobody")).run()
+        world.run()
+    assert world.now_us == world.records.column("finished_us").max() + 600_000_000
+
+
+def test_a_pause_in_which_nothing_is_left_to_do_is_waited_for() -> None:
+    requests = [ask(row, 5 * 3_600e3 * row, 0, text(row, 100)) for row in range(3)]
+    world = World(FLEET, Listed(requests), RANDOM, seed=1)
+    world.run()
+    assert (world.records.rows, world.records.failed) == (3, 0)
 
 
 def test_nothing_is_read_before_it_can_be_known() -> None:
