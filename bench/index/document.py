@@ -51,7 +51,7 @@ Views apply {run["apply_per_s"]["kernel"] / 1e6:.1f} million insert groups a sec
 {run["bulk_build_us"]:.2f} us a key. While a table doubled four times, with as many keys a call as a unit
 gives it, the longest call of the writer took {longest["writer"]:.1f} ms and of the view
 {longest["view"]:.1f} ms; {1e4 * over["writer"]:.1f} and {1e4 * over["view"]:.1f} in 10,000 took more than 5.
-Nearly all of those met a large page that this virtual machine had to get from its host: 4-5 ms by itself.
+(A virtual machine that has to get a large page from its host takes some milliseconds for that alone.)
 
 ## Memory (Table 3)
 

@@ -116,6 +116,10 @@ class Arena:
             self._end = joined.pop()[0]
         self._free = joined
 
+    def has_room(self, size: int) -> bool:
+        """Whether `size` words can be taken as it is."""
+        return self._end + size <= self.words.size or any(end - begin >= size for begin, end in self._free)
+
     def make_room(self, size: int, kept: list[U64]) -> None:
         """See that `size` words can be taken. If all must move for it, `kept` rows are given new bases.
 
@@ -123,7 +127,7 @@ class Arena:
             size: Words.
             kept: Rows of all images that are in use, changed in place.
         """
-        if self._end + size <= self.words.size or any(end - begin >= size for begin, end in self._free):
+        if self.has_room(size):
             return
         old, sizes = self.words, [self.image_words(row) for row in kept]
         self._lay_out(sum(sizes) + size)

@@ -37,7 +37,7 @@ class IndexShape:
             raise KVCompassError(
                 f"an index needs at least one shard, table and expected entry, got {self}", field="index"
             )
-        if not size.is_addressable:
+        if not size.doubled.is_addressable:
             raise KVCompassError(
                 f"{self.expected_entries} entries do not fit one table; split them over more shards",
                 field="index.expected_entries",

@@ -12,7 +12,7 @@ from kvcompass.index.merged_keys import all_values
 from kvcompass.index.patches import Patches, PatchRun
 from kvcompass.index.shape import IndexShape, table_size
 from kvcompass.index.table_writer import GROW_AT, OUT_WORDS, TableWriter
-from kvcompass.kernels.state import FLIPS, HELD, HOLDINGS, MOVES, PINNED, PINNED_EVER, new_scratch
+from kvcompass.kernels.state import FLIPS, HELD, HOLDINGS_DIGEST, MOVES, PINNED, PINNED_EVER, new_scratch
 
 
 class ShardTables:
@@ -42,6 +42,7 @@ class ShardTables:
         self._busy: set[int] = set()
         """Tables that grow, shrink or are rid of something: kept, for whoever edits asks each time."""
         self._growths = 0
+        self._growths_noted = [0] * shape.tables
 
     @property
     def entries(self) -> int:
@@ -165,8 +166,8 @@ class ShardTables:
     def step(self) -> Patches:
         """Do a part of what is left to do, 1-3 ms; `is_busy` says whether there is more."""
         run = PatchRun()
-        for table, writer in enumerate(self._tables):
-            if writer.step(run):
+        for table in list(self._busy) or range(len(self._tables)):
+            if self._tables[table].step(run):
                 self._note(table)
                 break
         return run.patches()
@@ -177,7 +178,7 @@ class ShardTables:
         if self.is_clearing(table, slot):
             return 0, 0
         worker = self._tables[table].table.workers[slot]
-        return int(worker[HELD]), int(worker[HOLDINGS])
+        return int(worker[HELD]), int(worker[HOLDINGS_DIGEST])
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Keys and tiers of one worker, in no particular order: uint64[n], uint8[n]. Costs a scan."""
@@ -211,8 +212,8 @@ class ShardTables:
             self._busy.add(table)
         else:
             self._busy.discard(table)
-        if writer.growths:
-            self._growths = sum(each.growths for each in self._tables)
+        self._growths += writer.growths - self._growths_noted[table]
+        self._growths_noted[table] = writer.growths
 
     def _checked(
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]

@@ -1,6 +1,7 @@
 """Decoding a snapshot as it arrives, into room of the arena that nobody reads yet."""
 
 from collections.abc import Callable, Generator
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from kvcompass.kernels.arrays import U64
 from kvcompass.kernels.image import BASE, DIGEST, LINE_BYTES
 from kvcompass.kernels.lines import write_lines
 from kvcompass.plan.sections import TABLE_MAX
+
+_NODES_A_SLOT: Final = 11
+"""The smallest table has a few nodes less than this for each slot, all others far fewer."""
 
 
 class SnapshotDecoder:
@@ -72,7 +76,7 @@ class SnapshotDecoder:
         for table in range(count):
             salt, buckets, nodes_a, nodes_b = TABLE_HEADER.unpack((yield TABLE_HEADER.size))
             size = TableSize(buckets, nodes_a, nodes_b, self._layout)
-            if not size.is_addressable:
+            if not size.is_addressable or size.nodes > _NODES_A_SLOT * size.slots:
                 raise _malformed(f"table {table} has an impossible size")
             self._buckets_left -= buckets
             if self._buckets_left < 0:

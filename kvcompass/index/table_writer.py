@@ -54,7 +54,7 @@ _HOPELESS_FILL: Final = 0.5
 _BUILDS: Final = 24
 _BUILD_FILL: Final = 0.85
 """Occupancy of a table that is built anew, at most."""
-SHRINK_AT: Final = 0.2
+_SHRINK_AT: Final = 0.2
 """Occupancy below which a table that has grown is built anew at a smaller size."""
 _SHRUNK_FILL: Final = 0.45
 """Occupancy after that, at most: far from both growing and shrinking."""
@@ -245,7 +245,7 @@ class TableWriter:
             size = self._least
             while self.entries > _SHRUNK_FILL * size.slots:
                 size = size.doubled
-            full = self.entries >= SHRINK_AT * self.slots
+            full = self.entries >= _SHRINK_AT * self.slots
             if full or size.slots >= self.slots or self.reports:
                 return False
             self._beside = BuildBeside(self.table, size, self._id, self._salt(), self._scratch)
@@ -335,9 +335,10 @@ class TableWriter:
         """A table of these keys, at least as large as this one."""
         size = size_of(self.table.row, self._layout)
         for build in range(_BUILDS):
-            while keys.size > _BUILD_FILL * size.slots or (build and build % 3 == 0):
+            if build and build % 3 == 0:
                 size = size.doubled
-                build = 0
+            while keys.size > _BUILD_FILL * size.slots:
+                size = size.doubled
             self.rebuilds += 1
             new = BulkBuild(size, self._id, self._salt(), self.table.workers, self._scratch, keys, values)
             if new.run():

@@ -72,7 +72,7 @@ class IndexView:
 
     def begin_snapshot(self, shard: int) -> None:
         """Make ready for a snapshot that arrives in parts; one that was under way is dropped."""
-        self._drop_snapshot(shard)
+        self.drop_snapshot(shard)
         self._loading[shard] = SnapshotDecoder(self._arena, self.shape, self._make_room)
 
     def add_snapshot(self, shard: int, data: bytes) -> None:
@@ -85,8 +85,14 @@ class IndexView:
         try:
             self._loading[shard].add(data)
         except ProtocolError:
-            self._drop_snapshot(shard)
+            self.drop_snapshot(shard)
             raise
+
+    def drop_snapshot(self, shard: int) -> None:
+        """Forget a snapshot that is under way, if one is, and leave its memory."""
+        decoder = self._loading.pop(shard, None)
+        for row in decoder.rows if decoder is not None else ():
+            self._arena.leave(row)
 
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
         """Replace a shard by the snapshot that was added, true at `sequence`; the shard is then present.
@@ -103,7 +109,7 @@ class IndexView:
                     field="digest",
                 )
         except ProtocolError:
-            self._drop_snapshot(shard)
+            self.drop_snapshot(shard)
             raise
         del self._loading[shard]
         self._widen(len(decoder.rows))
@@ -124,7 +130,8 @@ class IndexView:
 
         Raises:
             ProtocolError: The payload is malformed, takes too long to apply or makes a table too large;
-                nothing is applied.
+                nothing is applied. Or there is no memory to double a table, and whole groups before that
+                are applied; the shard then needs a snapshot.
         """
         self._arena.give_back()
         applied = self._sequences[shard]
@@ -162,7 +169,12 @@ class IndexView:
             if at == words.size:
                 break
             record = at + GROUP_HEADER
-            self._grow(first + (int(words[record]) >> 8), int(words[record + 1]))
+            try:
+                self._grow(first + (int(words[record]) >> 8), int(words[record + 1]))
+            except MemoryError:
+                raise ProtocolError(
+                    f"no memory to double a table of shard {shard}; give the edge more", field="patches"
+                ) from None
             at, skip = record + GROW_WORDS, 0
         self._sequences[shard] = max(applied, first_sequence + count - 1)
         return ApplyResult(applied=count - old, refused_old=old, gap=False)
@@ -188,14 +200,10 @@ class IndexView:
         """Rows a shard."""
         return len(self.directory) // self.shape.shards
 
-    def _drop_snapshot(self, shard: int) -> None:
-        """Forget a snapshot that is under way, if one is."""
-        decoder = self._loading.pop(shard, None)
-        for row in decoder.rows if decoder is not None else ():
-            self._arena.leave(row)
-
     def _make_room(self, size: int) -> None:
         """See that the arena has room for `size` words beside all images that are read or under way."""
+        if self._arena.has_room(size):
+            return
         held = [row for shard in range(self.shape.shards) for row in self._held(shard)]
         growing = [row for row in self._wide if row[BUCKETS]]
         loading = [row for decoder in self._loading.values() for row in decoder.rows]

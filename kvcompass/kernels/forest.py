@@ -32,7 +32,7 @@ RIGHT: Final = 1
 JOINED: Final = 2
 """Both ends are in one tree."""
 TOO_LARGE: Final = 3
-"""Neither side was exhausted within WALK_LIMIT nodes."""
+"""A side came to WALK_LIMIT nodes before either was exhausted."""
 
 _1: Final = np.uint64(1)
 

@@ -33,6 +33,7 @@ VALUE: Final = 1
 
 _0: Final = np.uint64(0)
 _1: Final = np.uint64(1)
+_2: Final = np.uint64(2)
 _3: Final = np.uint64(3)
 
 
@@ -190,11 +191,14 @@ def _read_levels(
 
 @kernel
 def _credit(fields: np.uint64, run: I64, value: np.uint64, worker: I32, match_tokens: I32, tier: U8) -> None:
-    """Credit the workers of some fields with the last length at which they were all set."""
+    """Credit the workers of some fields with the last length at which they were all set.
+
+    Both bits of a field are no tier that a writer sets; they are taken for DRAM, the dearer one.
+    """
     if run[TOKENS] == 0:
         return
     for slot in range(worker.size):
         shift = np.uint64(2 * slot)
         if (fields >> shift) & _1 == _1:
             match_tokens[worker[slot]] = np.int32(run[TOKENS])
-            tier[worker[slot]] = np.uint8((value >> shift) & _3)
+            tier[worker[slot]] = np.uint8(min((value >> shift) & _3, _2))

@@ -28,13 +28,13 @@ COUNTS: Final = 9
 
 HELD: Final = 0
 """Keys that a worker holds."""
-HOLDINGS: Final = 1
+HOLDINGS_DIGEST: Final = 1
 """Digest of its keys and tiers, `kvcompass.keys.digest.holdings_digest`."""
 
 PIN_LIMIT: Final = 64
-"""Pinned edges a table may hold; one more makes it grow. A table of 1e6 keys seldom has one."""
+"""Pinned edges a table may hold; with one more it finds no place for a key. A table of 1e6 seldom has one."""
 WALK_LIMIT: Final = 4096
-"""Nodes of the smaller side of a component that a flip may touch; more makes the table rebuild."""
+"""Nodes of the smaller side of a component that a flip may touch; with more it finds no place for a key."""
 FLIPPED_LIMIT: Final = 4 * WALK_LIMIT
 TOUCHED_LIMIT: Final = 64
 AHEAD: Final = 64
@@ -72,7 +72,7 @@ class Table(NamedTuple):
     counts: I64
     """int64[COUNTS]."""
     workers: U64
-    """uint64[worker slots, 2]: HELD, HOLDINGS."""
+    """uint64[worker slots, 2]: HELD, HOLDINGS_DIGEST."""
 
 
 class Scratch(NamedTuple):

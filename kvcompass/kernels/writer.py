@@ -24,7 +24,7 @@ from kvcompass.kernels.patch_records import (
     write_value,
 )
 from kvcompass.kernels.split import put_children
-from kvcompass.kernels.state import FLIPPED_LIMIT, HELD, HOLDINGS, SPLIT, TOUCHED_LIMIT, Scratch, Table
+from kvcompass.kernels.state import FLIPPED_LIMIT, HELD, HOLDINGS_DIGEST, SPLIT, TOUCHED_LIMIT, Scratch, Table
 
 DONE: Final = 0
 """All edits are made."""
@@ -48,10 +48,10 @@ def note_holding(table: Table, worker_slot: Int, key: np.uint64, before: np.uint
     """Keep a worker's count and digest of holdings true when its tier of a key changes."""
     if before != _0:
         table.workers[worker_slot, HELD] -= _1
-        table.workers[worker_slot, HOLDINGS] ^= mix_node(key * _3 + before + GOLDEN)
+        table.workers[worker_slot, HOLDINGS_DIGEST] ^= mix_node(key * _3 + before + GOLDEN)
     if after != _0:
         table.workers[worker_slot, HELD] += _1
-        table.workers[worker_slot, HOLDINGS] ^= mix_node(key * _3 + after + GOLDEN)
+        table.workers[worker_slot, HOLDINGS_DIGEST] ^= mix_node(key * _3 + after + GOLDEN)
 
 
 @kernel

@@ -97,6 +97,10 @@ class ShardView(Protocol):
         """The next part. Errors: `ProtocolError`, and the snapshot is dropped."""
         ...
 
+    def drop_snapshot(self, shard: int) -> None:
+        """Forgets a snapshot that comes in parts and will not be whole, if one is under way."""
+        ...
+
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
         """Replaces the shard at once. Errors: `ProtocolError` (cut, another digest); nothing changes."""
         ...
@@ -197,7 +201,7 @@ class IndexFollower:
 
     def subscribe_request(self) -> SubscribeRequest:
         """Opens a new stream; what the old one had begun is forgotten."""
-        self._partial = None
+        self._drop_partial()
         self._verified = self.was_exact = False
         if self._snapshot_wanted:
             return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0)
@@ -206,7 +210,7 @@ class IndexFollower:
     def stream_ended(self, reason: ResubscribeReason) -> None:
         """The caller gave the stream up, or lost it. The view is served on."""
         self._verified = False
-        self._partial = None
+        self._drop_partial()
         self.counters.resubscriptions[reason] += 1
 
     def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
@@ -276,14 +280,14 @@ class IndexFollower:
             self._view.begin_snapshot(self.shard)
         partial = self._partial
         if partial is None or not _continues(partial, chunk):
-            self._partial = None
+            self._drop_partial()
             return Resubscribe(
                 ResubscribeReason.BROKEN, f"chunk {chunk.chunk} of {chunk.chunks} is out of place"
             )
         partial.chunks += 1
         partial.size += len(chunk.payload)
         if partial.size > self._snapshot_bytes:
-            self._partial = None
+            self._drop_partial()
             return Resubscribe(
                 ResubscribeReason.BROKEN, f"a snapshot is larger than {self._snapshot_bytes} bytes"
             )
@@ -302,6 +306,7 @@ class IndexFollower:
         same_epoch = chunk.unit_epoch == self._unit_epoch
         if same_epoch and not self._snapshot_wanted and chunk.sequence < self.applied_sequence:
             self.counters.old_groups += 1
+            self._view.drop_snapshot(self.shard)
             return None
         self._view.end_snapshot(self.shard, chunk.sequence, chunk.digest)
         self._unit_epoch = chunk.unit_epoch
@@ -310,6 +315,12 @@ class IndexFollower:
         self._verified = self.was_exact = True
         self._heard(now_us)
         return None
+
+    def _drop_partial(self) -> None:
+        """A snapshot that was under way will not be whole."""
+        if self._partial is not None:
+            self._partial = None
+            self._view.drop_snapshot(self.shard)
 
     def _wrong_place(self, unit_epoch: int) -> Resubscribe | None:
         if unit_epoch != self._unit_epoch:

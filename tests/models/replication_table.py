@@ -176,6 +176,9 @@ class DictView:
     def add_snapshot(self, shard: int, data: bytes) -> None:
         self.arriving += data
 
+    def drop_snapshot(self, shard: int) -> None:
+        self.arriving = b""
+
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
         data = self.arriving
         if len(data) % _GROUP.size:

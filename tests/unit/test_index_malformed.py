@@ -88,7 +88,7 @@ MALFORMED_WIDE = {
     "bucket cut off": group(BUCKET, 0, *[0] * 10),
     "seed": group(BUCKET, 0, *[0] * 8, 256, 0, 0),
     "fingerprints": group(BUCKET, 0, *[0] * 8, 0, 0, 1 << 24),
-    "worker slot": group(CLEAR_WORKER, 32),
+    "worker slot": group(CLEAR_WORKER, 32, 0, 1),
     "a narrow bucket": group(BUCKET, *[0] * 7),
 }
 
@@ -249,6 +249,7 @@ def test_a_cut_or_damaged_snapshot_changes_nothing() -> None:
     for bad in (*(data[:end] for end in cuts), data + b"\0", b"\0" + data):
         with pytest.raises(ProtocolError, match="snapshot"):
             view.load_snapshot(1, bad, 99, writer.digest())
+    assert state(view) == before
     for at in range(0, len(data), 7 if JIT else 397):
         damaged = bytearray(data)
         damaged[at] ^= 0x40
@@ -263,7 +264,6 @@ def test_a_cut_or_damaged_snapshot_changes_nothing() -> None:
     for count in (0, 4097, 2**32 - 1):
         with pytest.raises(ProtocolError, match=f"snapshot: {count} tables"):
             view.load_snapshot(1, data[:4] + count.to_bytes(4, "little") + data[8:], 99, writer.digest())
-    assert before[2] == 10
 
 
 def test_a_snapshot_of_an_impossible_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,14 +272,34 @@ def test_a_snapshot_of_an_impossible_table_is_refused(monkeypatch: pytest.Monkey
     for buckets in (0, (1 << 30) + 1, 2**32 - 1):
         with pytest.raises(ProtocolError, match="impossible size"):
             view.load_snapshot(1, data[:16] + buckets.to_bytes(4, "little") + data[20:], 99, writer.digest())
+    for nodes in (2**20, 2**30):
+        with pytest.raises(ProtocolError, match="impossible size"):
+            view.load_snapshot(1, data[:20] + nodes.to_bytes(4, "little") + data[24:], 99, writer.digest())
 
     def refuse(*_arguments: object) -> None:
         raise MemoryError
 
+    monkeypatch.setattr(view._arena, "has_room", lambda _size: False)
     monkeypatch.setattr(view._arena, "make_room", refuse)
     with pytest.raises(ProtocolError, match="no memory for table 0"):
         view.load_snapshot(1, data, 99, writer.digest())
     assert state(view) == before
+
+
+def test_a_view_without_memory_to_double_a_table_asks_for_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, view, _, _ = filled()
+
+    def refuse(*_arguments: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(view._arena, "has_room", lambda _size: False)
+        patched.setattr(view._arena, "make_room", refuse)
+        with pytest.raises(ProtocolError, match="no memory to double a table of shard 1"):
+            view.apply(1, 11, 2, group(VALUE, 0, 0) + group(GROW, 0))
+    assert view.applied_sequence(1) == 10
+    view.load_snapshot(1, writer.snapshot(), 99, writer.digest())
+    assert view.digest(1) == writer.digest()
 
 
 def test_a_view_without_a_snapshot_reports_a_gap() -> None:
