@@ -6,8 +6,9 @@ and its code in SkyPilot (`sky/serve/load_balancer.py`, `load_balancing_policies
 - Selective pushing: every 100 ms a balancer asks its region's engines how much waits; only those where
   nothing does are available until it asks again. Requests wait in the balancer, in order of arrival. Its code
   handles one of them every 10 ms, so that few reach a replica before it is asked again; on a whole continent
-  that would be 100 requests a second, so here each replica takes two instead (of 1, 2, 4 and any number the
-  one that serves it best).
+  that would be 100 requests a second, so here each replica takes up to four instead: of 1, 2, 4 and any
+  number two serve it best where prompts are long, but allow no more than 20 requests a second and replica,
+  which workloads of short prompts reach.
 - First layer: among available replicas the longest prefix match of a tree of what was pushed, if it covers
   more than half of the prompt, else the least loaded.
 - Second layer, when no replica is available: another region's balancer, by the same rule over a tree of what
@@ -34,7 +35,7 @@ PROBE_US: Final = 100_000
 """`_IE_QUEUE_PROBE_INTERVAL`, of engines and of balancers."""
 CACHE_THRESHOLD: Final = 0.5
 """`PrefixTreeConfig.cache_threshold`."""
-PUSHES_A_PROBE: Final = 2
+PUSHES_A_PROBE: Final = 4
 """To one replica; ours, see above."""
 PUSH_QUEUE_MAX: Final = 10
 """`_STEAL_TRIGGER_THRESHOLD`."""

@@ -7,7 +7,7 @@ from simulator.request import Request
 from simulator.rivals.clairvoyant import CLAIRVOYANT
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.prefix_aware import BALANCE_ABS, PREFIX_AWARE
-from simulator.rivals.skywalker import PUSHES_A_PROBE, SKYWALKER, SkyWalker
+from simulator.rivals.skywalker import PROBE_US, PUSHES_A_PROBE, SKYWALKER, SkyWalker
 from simulator.router import Rival, Site
 from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 
@@ -91,6 +91,17 @@ def test_skywalker_pushes_only_where_nothing_waited_when_it_last_asked() -> None
     assert run.router.pushes == 200
     waits = run.column("submitted_us") - run.column("arrived_us")
     assert waits.max() > 300_000  # some waited in a balancer
+
+
+def test_skywalker_holds_no_request_back_that_its_replicas_have_time_for() -> None:
+    """Prompts of a page at 20 requests a second and replica, at random: each is computed in some 5 ms."""
+    stream = np.random.Generator(np.random.PCG64(5))
+    at_ms = np.cumsum(stream.exponential(1e3 / (20 * 6), 900))
+    requests = [ask(i, at_ms[i], i % 3, text(i, PAGE), answer=1) for i in range(900)]
+    run = Run(SKYWALKER, requests)
+    waits_us = run.column("submitted_us") - run.column("arrived_us")
+    assert np.percentile(waits_us, 90) < PROBE_US
+    assert run.crossed < 0.05
 
 
 def test_skywalker_keeps_to_a_region_that_has_room_and_reuses_there() -> None:
