@@ -64,8 +64,9 @@ def no_reuse_capacity(fleet: Fleet, sample: Sample) -> Capacity:
     """Return lambda_0.
 
     Let n be a prompt's tokens, m its answer's, t(n) the time of a prefill of which nothing is cached, and B
-    the sequences that can run at once: B = min(max_running, cache / E[n + m]). A request runs for m decode
-    steps.
+    the sequences that can run at once. A request runs for m decode steps, so whoever looks at a batch meets
+    long answers more often, in proportion to m: a sequence there holds E[m (n + m)] / E[m] tokens in the
+    mean, of which E[m (n + m/2)] / E[m] are its context so far, and B = min(max_running, cache / held).
 
     Where prefills take turns beside the batch, a worker prefills 1 / E[t(n)] requests a second, and it
     decodes B / (E[m] * step) with the step of a full batch; its capacity is the smaller of both.
@@ -106,14 +107,22 @@ class _Load:
     prompt: float
     answer: float
     squared_prompt: float
+    held: float
+    """Tokens that a decoding sequence has room for, in the mean over a batch."""
+    context: float
+    """Tokens that its next one attends to, likewise."""
 
     @classmethod
     def of(cls, sample: Sample) -> "_Load":
         count = len(sample.prompts)
+        answers = sum(sample.answers)
+        pairs = list(zip(sample.prompts, sample.answers, strict=True))
         return cls(
-            sum(sample.prompts) / count,
-            sum(sample.answers) / count,
-            sum(n * n for n in sample.prompts) / count,
+            prompt=sum(sample.prompts) / count,
+            answer=answers / count,
+            squared_prompt=sum(n * n for n in sample.prompts) / count,
+            held=sum(m * (n + m) for n, m in pairs) / answers,
+            context=sum(m * (n + m / 2) for n, m in pairs) / answers,
         )
 
 
@@ -131,9 +140,9 @@ def _rates(config: EngineConfig, load: _Load) -> _Rates:
     prefill_ms = (
         timing.prefill_ms_per_token * prompt + timing.prefill_ms_per_token_squared * load.squared_prompt
     )
-    batch = max(1.0, min(config.max_running, config.cache_tokens / (prompt + answer)))
+    batch = max(1.0, min(config.max_running, config.cache_tokens / load.held))
     step_ms = max(timing.decode_ms, timing.prefill_ms_per_token * batch)
-    step_ms += timing.decode_ms_per_context_token * batch * (prompt + answer / 2)
+    step_ms += timing.decode_ms_per_context_token * batch * load.context
     prefill, decode = 1e3 / prefill_ms, 1e3 * batch / (answer * step_ms)
     if config.scheduling is Scheduling.TURNS:
         return _Rates(prefill, decode, min(prefill, decode))
@@ -144,5 +153,5 @@ def _rates(config: EngineConfig, load: _Load) -> _Rates:
     iteration_ms = share * max(timing.decode_ms, timing.prefill_ms_per_token * (burst + answers))
     iteration_ms += (1 - share) * max(timing.decode_ms, timing.prefill_ms_per_token * answers)
     iteration_ms += timing.prefill_ms_per_token_squared * chunk * load.squared_prompt / prompt
-    iteration_ms += timing.decode_ms_per_context_token * answers * (prompt + answer / 2)
+    iteration_ms += timing.decode_ms_per_context_token * answers * load.context
     return _Rates(prefill, decode, 1e3 * chunk / (prompt * iteration_ms))
