@@ -42,9 +42,6 @@ class Clock:
         self._sequence = 0
         self._runs = False
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     def at(self, time_us: int, priority: Priority, action: Action, *args: Any) -> None:
         """Have `action(*args)` done at a time, which must not lie in the past."""
         assert time_us >= self.now_us, "an effect never comes before its cause"

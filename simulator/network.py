@@ -22,7 +22,10 @@ LinkOf = Callable[[int, int], Link]
 
 
 class Network:
-    """Carries messages. What one region sends another arrives in order, unless its link says otherwise."""
+    """Carries messages. What one region sends another arrives in order.
+
+    A link that reorders lets messages that are not sent reliably arrive before others.
+    """
 
     def __init__(self, clock: Clock, regions: int, link_of: LinkOf, seed: int) -> None:
         self._clock = clock
@@ -35,9 +38,6 @@ class Network:
         self._relied_on: set[tuple[int, int]] = set()
         """Links of which somebody knows that they are steady."""
         self._last_us = [[0] * regions for _ in range(regions)]
-        self.sent = 0
-        """Messages, whatever became of them."""
-        self.lost = 0
         self.bytes_sent = [[0] * regions for _ in range(regions)]
         """Between each two regions, as far as senders have said."""
 
@@ -60,7 +60,10 @@ class Network:
         self._links[source][target] = link
         self._least_us = _least(self._links)
         # Not even a link without faults is steady then: what is under way must not be overtaken.
-        self._steady_us[source][target] = None
+        steady_us = self._steady_us[source][target]
+        if steady_us is not None:
+            self._last_us[source][target] = self._clock.now_us + steady_us
+            self._steady_us[source][target] = None
 
     def steady_us(self, source: int, target: int) -> int | None:
         """Time that every message takes, whatever it is; None where it differs or one may be lost.
@@ -72,73 +75,61 @@ class Network:
             self._relied_on.add((source, target))
         return steady_us
 
-    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+    def count(self, source: int, target: int, size: int) -> None:
         """Count messages that nobody waits for, or whose receiver fetches them by `steady_us`."""
-        self.sent += messages
         self.bytes_sent[source][target] += size
 
     def send(self, source: int, target: int, size: int, action: Action, *args: Any) -> None:
         """Deliver a message once, twice or never, as the link has it: `action(*args)`. `size` in bytes."""
         link = self._links[source][target]
         stream = self._streams[source][target]
-        self.sent += 1
         self.bytes_sent[source][target] += size
         if link.partition or (link.loss and stream.random() < link.loss):
-            self.lost += 1
             return
-        self._deliver(source, target, link, stream, 0, size, action, args)
-        if link.duplicate and stream.random() < link.duplicate:
-            self._deliver(source, target, link, stream, 0, size, action, args)
+        copies = 2 if link.duplicate and stream.random() < link.duplicate else 1
+        for _ in range(copies):
+            at_us = self._arrival_us(link, stream, size)
+            if link.reorder and stream.random() < link.reorder:
+                self._clock.at(self._clock.now_us, _MESSAGE, action, *args)
+            else:
+                self._in_order(source, target, at_us, action, args)
 
     def send_reliably(self, source: int, target: int, size: int, action: Action, *args: Any) -> bool:
-        """Deliver a message once, later for each time that it is lost; False when the regions are parted."""
+        """Deliver a message once, in order, later for each time it is lost; False where regions are parted."""
+        self.bytes_sent[source][target] += size
         steady_us = self._steady_us[source][target]
         if steady_us is not None:
-            self.sent += 1
-            self.bytes_sent[source][target] += size
             self._clock.at(self._clock.now_us + steady_us, _MESSAGE, action, *args)
             return True
         link = self._links[source][target]
         stream = self._streams[source][target]
-        self.sent += 1
-        self.bytes_sent[source][target] += size
         if link.partition:
-            self.lost += 1
             return False
         waited_us = 0
         if link.loss:
             timeout_us = RETRANSMIT_US + 2 * self.one_way_us(source, target)
             while stream.random() < link.loss:
-                self.lost += 1
                 waited_us += timeout_us
                 timeout_us *= 2
                 if waited_us > _GIVEN_UP_US:
                     return False
-        self._deliver(source, target, link, stream, waited_us, size, action, args)
+        at_us = waited_us + self._arrival_us(link, stream, size)
+        self._in_order(source, target, at_us, action, args)
         return True
 
-    def _deliver(
-        self,
-        source: int,
-        target: int,
-        link: Link,
-        stream: random.Random,
-        waited_us: int,
-        size: int,
-        action: Action,
-        args: tuple[Any, ...],
-    ) -> None:
+    def _arrival_us(self, link: Link, stream: random.Random, size: int) -> int:
+        """When a message that is sent now is there."""
         travel_ms = link.one_way_ms
         if link.jitter_ms:
             travel_ms = max(0.0, stream.gauss(travel_ms, link.jitter_ms))
         if link.rate is not None:
             travel_ms += size * 8e-3 / link.rate
-        at_us = self._clock.now_us + waited_us + round(1000.0 * travel_ms)
-        if link.reorder and stream.random() < link.reorder:
-            at_us = self._clock.now_us
-        else:
-            at_us = max(at_us, self._last_us[source][target])
-            self._last_us[source][target] = at_us
+        return self._clock.now_us + round(1000.0 * travel_ms)
+
+    def _in_order(self, source: int, target: int, at_us: int, action: Action, args: tuple[Any, ...]) -> None:
+        """Deliver a message, not before any that was sent before."""
+        at_us = max(at_us, self._last_us[source][target])
+        self._last_us[source][target] = at_us
         self._clock.at(at_us, _MESSAGE, action, *args)
 
 

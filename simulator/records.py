@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 COLUMNS: Final = (
     "region",
     "worker",
-    "tenant",
     "arrived_us",
     "submitted_us",
     "first_token_us",
@@ -36,7 +35,6 @@ class Records:
         self.failed = 0
         self.region = array("q")
         self.worker = array("q")
-        self.tenant = array("q")
         self.arrived_us = array("q")
         self.submitted_us = array("q")
         self.first_token_us = array("q")

@@ -78,7 +78,7 @@ class Site(Protocol):
     def steady_us(self, source: int, target: int) -> int | None:
         """Time that every message takes from one region to another; None where it differs or one is lost."""
 
-    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+    def count(self, source: int, target: int, size: int) -> None:
         """Count messages that do nothing where they arrive, or whose receiver looks when they have arrived.
 
         Where `steady_us` is not None that is so long after it was sent.

@@ -140,9 +140,9 @@ class World:
         """Time that every message takes from one region to another, if it is the same."""
         return self.network.steady_us(source, target)
 
-    def count(self, source: int, target: int, size: int, messages: int = 1) -> None:
+    def count(self, source: int, target: int, size: int) -> None:
         """Count messages that are not delivered as such."""
-        self.network.count(source, target, size, messages)
+        self.network.count(source, target, size)
 
     def load(self, worker: int) -> Reading[ModelLoad]:
         """What the engine of a worker of this region tells of its load now."""
@@ -205,7 +205,6 @@ class World:
         records, row = self.records, request.id
         records.arrived(row)
         records.region[row] = request.region
-        records.tenant[row] = request.tenant
         records.arrived_us[row] = now_us
         records.prompt_tokens[row] = len(request.prompt)
         records.answer_tokens[row] = len(request.answer)

@@ -130,7 +130,7 @@ class LoggedStream:
             if ended is not None:
                 raise SimulationError(f"a view lost its way and nothing else: {ended.detail}", field="index")
         size = log.bytes_until(end) - log.bytes_until(begin)
-        self._site.count(log.unit.region, self._region, size, end - begin)
+        self._site.count(log.unit.region, self._region, size)
 
     def _joined(self, begin: int, end: int) -> PatchGroups:
         """Consecutive patches as one message: a view that applies it is as after all of them."""

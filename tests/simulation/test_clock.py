@@ -1,5 +1,6 @@
 """Order of things, and what links do to messages."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,23 @@ def test_what_is_lost_is_gone_or_late() -> None:
     late = _arrivals(Link(80.0, loss=0.3), reliably=True)
     assert [number for number, _ in late] == list(range(400))
     assert max(travelled for _, travelled in late) >= 80_000 + 200_000 + 160_000
+
+
+def test_a_link_that_reorders_keeps_the_order_of_what_is_sent_reliably() -> None:
+    assert _arrivals(Link(80.0, reorder=0.2), reliably=True) == [(i, 80_000) for i in range(400)]
+
+
+@pytest.mark.parametrize("reliably", [False, True])
+def test_what_is_under_way_when_a_link_gets_faster_is_not_overtaken(reliably: bool) -> None:
+    clock = Clock()
+    network = Network(clock, 2, lambda a, b: Link(80.0), seed=3)
+    arrived: list[tuple[str, int]] = []
+    hand_over = network.send_reliably if reliably else network.send
+    network.send_reliably(0, 1, 10, lambda: arrived.append(("slow", clock.now_us)))
+    network.set_link(0, 1, Link(5.0))
+    hand_over(0, 1, 10, lambda: arrived.append(("fast", clock.now_us)))
+    clock.run()
+    assert arrived == [("slow", 80_000), ("fast", 80_000)]
 
 
 def test_nothing_passes_between_parted_regions() -> None:
