@@ -95,7 +95,7 @@ class Network:
                 self._in_order(source, target, at_us, action, args)
 
     def send_reliably(self, source: int, target: int, size: int, action: Action, *args: Any) -> bool:
-        """Deliver a message once, in order, later for each time it is lost; False where regions are parted."""
+        """Deliver a message once, in order, later for each time it is lost; False if regions are parted."""
         self.bytes_sent[source][target] += size
         steady_us = self._steady_us[source][target]
         if steady_us is not None:
