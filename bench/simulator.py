@@ -66,7 +66,7 @@ def measure(fleet: str, requests: int, faithful: bool, policy: str = POLICY) -> 
 def _run(fleet: str, requests: int, faithful: bool, policy: str) -> Speed:
     began = time.perf_counter()
     setting = Setting(fleet=fleet, requests=requests, warm_up=0, faithful=faithful)
-    rate_per_s = LOAD * capacity(setting).rate_per_s
+    rate_per_s = LOAD * capacity(setting, 1).rate_per_s
     rival = policy_named(policy, faithful)
     # Kernels are compiled and caches of code warm before the clock runs.
     _world(replace(setting, requests=200), rate_per_s, rival).run()

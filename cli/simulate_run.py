@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -41,8 +41,9 @@ def run(options: argparse.Namespace) -> int:
         need_plots()
     console = Console()
     wide(console)
-    found = capacity(setting) if grid.loads else None
-    wanted = cells(setting, grid, None if found is None else found.rate_per_s)
+    found = {seed: capacity(setting, seed) for seed in grid.seeds} if grid.loads else {}
+    rates = {seed: each.rate_per_s for seed, each in found.items()}
+    wanted = cells(setting, grid, rates or None)
     _say(console, setting, found)
     folder = options.out_dir or (Path("out/sweep") if options.sweep else None)
     with TemporaryDirectory(prefix="kvcompass-simulate-") as scratch:
@@ -126,7 +127,7 @@ def _writable(path: Path | None, option: str) -> None:
         raise SimulationError(f"{path}: cannot be written; choose another file", field=option)
 
 
-def _say(console: Console, setting: Setting, found: Capacity | None) -> None:
+def _say(console: Console, setting: Setting, found: Mapping[int, Capacity]) -> None:
     asked = (
         f"at least {setting.requests:,} requests and {setting.window_s:g} s, after {setting.warm_up:,} and "
         f"{setting.warm_up_s:g} s to warm up"
@@ -138,10 +139,11 @@ def _say(console: Console, setting: Setting, found: Capacity | None) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if found is not None:
+    for seed, each in found.items():
+        of_seed = f" of seed {seed}" if len(found) > 1 else ""
         console.print(
-            f"No-reuse capacity: {found.rate_per_s:,.1f} requests/s (prefill {found.prefill_per_s:,.1f}, "
-            f"decode {found.decode_per_s:,.1f}).",
+            f"No-reuse capacity{of_seed}: {each.rate_per_s:,.1f} requests/s (prefill "
+            f"{each.prefill_per_s:,.1f}, decode {each.decode_per_s:,.1f}).",
             highlight=False,
             soft_wrap=True,
         )
@@ -151,7 +153,7 @@ def _report(
     console: Console,
     options: argparse.Namespace,
     swept: Swept,
-    found: Capacity | None,
+    found: Mapping[int, Capacity],
     wanted: Sequence[Cell],
 ) -> None:
     setting, rows = wanted[0].setting, rows_of(swept.finished)
@@ -169,7 +171,7 @@ def _report(
         soft_wrap=True,
     )
     if options.json is not None:
-        capacities = {} if found is None else {rows[0].workload: found}
+        capacities = {rows[0].workload: found} if found else {}
         found_json = as_json(swept.finished, rows, capacities, failures)
         write_whole(options.json, json.dumps(found_json, indent=1) + "\n")
         console.print(f"Figures: {options.json}", highlight=False, soft_wrap=True)

@@ -56,14 +56,14 @@ def compare(
     Raises:
         SimulationError: Something asked for is not there, or the code was changed meanwhile.
     """
-    capacities: dict[str, Capacity] = {}
+    capacities: dict[str, dict[int, Capacity]] = {}
     runs: list[Cell] = []
     for setting in wanted:
-        found = capacities[setting.workload] = capacity(setting)
-        console.print(
-            f"{setting.workload}: no-reuse capacity {found.rate_per_s:,.1f} requests/s", highlight=False
-        )
-        runs += cells(setting, grid, found.rate_per_s)
+        found = capacities[setting.workload] = {seed: capacity(setting, seed) for seed in grid.seeds}
+        rates = {seed: each.rate_per_s for seed, each in found.items()}
+        said = ", ".join(f"{rate:,.1f}" for rate in rates.values())
+        console.print(f"{setting.workload}: no-reuse capacity {said} requests/s, by seed", highlight=False)
+        runs += cells(setting, grid, rates)
     with SweepProgress(console) as progress:
         swept = run_cells(runs, store, progress, jobs)
     rows = rows_of(swept.finished)

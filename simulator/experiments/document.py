@@ -14,7 +14,7 @@ from simulator.workloads import Capacity
 def as_json(
     finished: Sequence[Finished],
     rows: Sequence[Row],
-    capacities: Mapping[str, Capacity],
+    capacities: Mapping[str, Mapping[int, Capacity]],
     failures: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
     """Plain values. `rows` has what tables show, `runs` every figure of every run, and all its inputs.
@@ -22,11 +22,14 @@ def as_json(
     Args:
         finished: The runs.
         rows: The same, over their seeds.
-        capacities: No-reuse capacities by workload, where loads are multiples of them.
+        capacities: No-reuse capacities by workload and seed, where loads are multiples of them.
         failures: Names of runs that failed, and why.
     """
     return {
-        "no_reuse_capacity": {workload: asdict(capacity) for workload, capacity in capacities.items()},
+        "no_reuse_capacity": {
+            workload: {str(seed): asdict(capacity) for seed, capacity in by_seed.items()}
+            for workload, by_seed in capacities.items()
+        },
         "rows": [
             {
                 "workload": row.workload,

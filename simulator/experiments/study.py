@@ -1,6 +1,6 @@
 """Policies, loads and seeds over one setting: the cells of a sweep, and what its runs say together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,41 +27,44 @@ class Grid:
     seeds: Sequence[int] = (1,)
 
 
-def capacity(setting: Setting) -> Capacity:
-    """Return the no-reuse capacity of a setting's fleet for its workload.
+def capacity(setting: Setting, seed: int) -> Capacity:
+    """Return the no-reuse capacity of a setting's fleet for its workload, as a run of that seed draws it.
 
-    The same whatever the seed of a run is, so that a load is one rate.
+    System prompts, texts and tools are drawn once a run, and by seed the capacity differs by a tenth: a load
+    is one multiple of it, and the rate that this is differs from seed to seed.
 
     Raises:
         SimulationError: Fleet or workload cannot be had.
     """
-    return capacity_of(setting.workload, fleet=fleet_of(setting), options=options_of(setting))
+    return capacity_of(setting.workload, fleet=fleet_of(setting), seed=seed, options=options_of(setting))
 
 
-def cells(setting: Setting, grid: Grid, capacity_per_s: float | None) -> list[Cell]:
+def cells(setting: Setting, grid: Grid, capacities_per_s: Mapping[int, float] | None) -> list[Cell]:
     """List the runs of a grid: seed by seed, load by load, so that a sweep that is cut short has whole rows.
 
     Args:
         setting: What they have in common.
         grid: What is varied.
-        capacity_per_s: What loads are multiples of; None where the grid has none.
+        capacities_per_s: What loads are multiples of, by seed; None where the grid has none.
 
     Raises:
         SimulationError: There is no policy of a name.
     """
     for policy in grid.policies:
         policy_named(policy, setting.faithful)
-    places: list[tuple[float | None, float]]
-    if capacity_per_s is None:
-        places = [(None, grid.rate_per_s or 0.0)]
-    else:
-        places = [(load, load * capacity_per_s) for load in grid.loads]
-    return [
-        Cell(setting, policy, rate_per_s, load, seed)
-        for seed in grid.seeds
-        for load, rate_per_s in places
-        for policy in grid.policies
-    ]
+    wanted = []
+    for seed in grid.seeds:
+        places: list[tuple[float | None, float]]
+        if capacities_per_s is None:
+            places = [(None, grid.rate_per_s or 0.0)]
+        else:
+            places = [(load, load * capacities_per_s[seed]) for load in grid.loads]
+        wanted += [
+            Cell(setting, policy, rate_per_s, load, seed)
+            for load, rate_per_s in places
+            for policy in grid.policies
+        ]
+    return wanted
 
 
 def unit(cell: Cell) -> str:

@@ -56,7 +56,7 @@ def test_it_prints_a_table_and_writes_figures_and_a_plot(
         assert run["inputs"]["setting"]["warm_up"] == 30
         assert run["inputs"]["setting"]["window_s"] == 0
         assert run["inputs"]["load"] == 0.9
-        rate = 0.9 * document["no_reuse_capacity"]["mixed"]["rate_per_s"]
+        rate = 0.9 * document["no_reuse_capacity"]["mixed"]["1"]["rate_per_s"]
         assert run["inputs"]["rate_per_s"] == pytest.approx(rate)
         assert row["figures"]["ttft_p50_ms"]["value"] == run["figures"]["ttft_ms"]["p50"]
         assert f"{run['figures']['ttft_ms']['p50']:,.0f}" in shown

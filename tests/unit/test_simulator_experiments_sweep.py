@@ -47,13 +47,22 @@ class Killer(Told):
 
 
 def grid(setting: Setting = SETTING, seeds: Sequence[int] = (1, 2)) -> list[Cell]:
-    return cells(setting, Grid(policies=("random", "round_robin"), loads=(0.5,), seeds=seeds), 50.0)
+    return cells(
+        setting,
+        Grid(policies=("random", "round_robin"), loads=(0.5,), seeds=seeds),
+        dict.fromkeys(seeds, 50.0),
+    )
 
 
 def test_a_grid_has_every_combination_once() -> None:
-    found = cells(SETTING, Grid(("random", "regional"), loads=(0.5, 2.0), seeds=(4, 5)), 50.0)
+    found = cells(SETTING, Grid(("random", "regional"), loads=(0.5, 2.0), seeds=(4, 5)), {4: 50.0, 5: 60.0})
     assert len(set(found)) == len(found) == 8
-    assert {(cell.load, cell.rate_per_s) for cell in found} == {(0.5, 25.0), (2.0, 100.0)}
+    assert {(cell.seed, cell.load, cell.rate_per_s) for cell in found} == {
+        (4, 0.5, 25.0),
+        (4, 2.0, 100.0),
+        (5, 0.5, 30.0),
+        (5, 2.0, 120.0),
+    }
     assert len({cell.name for cell in found}) == 8
     assert len({digest(cell.inputs()) for cell in found}) == 8
 
