@@ -30,10 +30,9 @@ class Journey:
         self._attempt: Attempt | None = None
 
     def go_on(self) -> None:
-        """Make the next attempt, or give up."""
+        """Make the next attempt, or give up. The edge's view has what has arrived."""
         edge, request = self._edge, self._request
         now_us = edge.site.now_us
-        edge.catch_up(now_us)
         attempt = self._course.next(now_us)
         if not isinstance(attempt, Attempt):
             del edge.journeys[request.id]
@@ -64,7 +63,9 @@ class Journey:
     def failed(self, failure: Failure) -> None:
         """The attempt has failed before any answer: make another."""
         assert self._attempt is not None
-        self._course.failed(self._attempt, failure, self._edge.site.now_us)
+        now_us = self._edge.site.now_us
+        self._course.failed(self._attempt, failure, now_us)
+        self._edge.catch_up(now_us)
         self.go_on()
 
     def refused_by_peer(self, used: int, load: RegionLoad) -> None:
