@@ -104,7 +104,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     how.add_argument(
         "--faithful",
         action="store_true",
-        help="a view of the index for each edge, although equal ones may be shared",
+        help="a stream from every unit to each edge, in place of one that edges read as they decide",
     )
     how.add_argument(
         "--data",

@@ -23,8 +23,9 @@ Make = Callable[[Fleet, int, WorkloadOptions], Workload]
 
 def _mixed(fleet: Fleet, seed: int, options: WorkloadOptions) -> Workload:
     tokens = TokenSource(seed)
-    origin, datasets = "synthetic", synthetic_datasets(tokens, seed)
-    if options.data is not None:
+    if options.data is None:
+        origin, datasets = "synthetic", synthetic_datasets(tokens, seed)
+    else:
         origin, datasets = "published texts, synthetic answers", text_datasets(options.data)
     return Mixed(
         origin,
@@ -54,8 +55,9 @@ def _chat(rules: Callable[[], ChatRules], *, whole: bool = False) -> Make:
     """Return the maker of a chat workload.
 
     Args:
-        rules: What it is like. whole: Its prompts stand for a trace's, which hold all that was asked: no
-        tenant's prompt comes before.
+        rules: What it is like.
+        whole: Its prompts stand for a trace's, which hold all that was asked: no tenant's prompt comes
+            before.
     """
 
     def make(fleet: Fleet, seed: int, options: WorkloadOptions) -> Workload:

@@ -19,9 +19,9 @@ def read_chat_export(path: Path, nearest: Mapping[str, int], told: Told) -> Iter
     WildChat has both, LMSYS-Chat-1M neither. A row without a single answer is passed over.
 
     Args:
-        path: The file. nearest: Index of the region nearest to each country, by name and by code. A
-        conversation whose country
-            is not told or not among these starts anywhere.
+        path: The file.
+        nearest: Index of the region nearest to each country, by name and by code. A conversation whose
+            country is not told or not among these starts anywhere.
         told: How conversations are made.
 
     Raises:
