@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.workloads import Arrivals
+from simulator.workloads.mixed_texts import text_files
 from simulator.workloads.named import TRACE_FILES
 
 
@@ -42,7 +43,7 @@ class Setting:
     linear: bool = False
     """The paper's linear rates in place of measured ones."""
     faithful: bool = False
-    """A view of the index for each edge, in place of one that equals share."""
+    """A stream from every unit to each edge, in place of one that edges read as they decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class Cell:
         if self.setting.data is not None and self.setting.workload in TRACE_FILES:
             named.append(Path(self.setting.data) / TRACE_FILES[self.setting.workload])
         files = {str(path): _content(path, path.stat().st_mtime_ns) for path in named if path.is_file()}
+        if self.setting.data is not None and self.setting.workload == "mixed":
+            texts = [path for path in text_files(Path(self.setting.data)) if path.is_file()]
+            files["texts"] = digest({str(path): _content(path, path.stat().st_mtime_ns) for path in texts})
         return asdict(self) | {"files": files}
 
 

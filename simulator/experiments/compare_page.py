@@ -103,7 +103,8 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _sources(document: Mapping[str, Any]) -> str:
-    names = dict.fromkeys(run["source"].partition(",")[0] for run in document["runs"])
+    # A source's label ends with that of its arrivals, in which there is no comma.
+    names = dict.fromkeys(run["source"].rpartition(", ")[0] for run in document["runs"])
     return ", ".join(names)
 
 

@@ -62,7 +62,7 @@ def runs_from(document: Mapping[str, Any]) -> list[Run]:
     return [
         Run(
             workload=workload,
-            load=inputs["load"] if inputs["load"] is not None else inputs["rate_per_s"],
+            load=_load(inputs),
             policy=inputs["policy"],
             seed=inputs["seed"],
             figures=figures_from(run["figures"]),
@@ -72,3 +72,9 @@ def runs_from(document: Mapping[str, Any]) -> list[Run]:
         for inputs in (run["inputs"],)
         for workload in (Path(inputs["setting"]["workload"]).stem,)
     ]
+
+
+def _load(inputs: Mapping[str, Any]) -> float:
+    if inputs["setting"]["arrivals"] == "closed":
+        return float(inputs["setting"]["users"])
+    return float(inputs["rate_per_s"] if inputs["load"] is None else inputs["load"])

@@ -20,6 +20,8 @@ from simulator.workloads.tokens import Tokens
 _TOOLS_FOLLOW: Final = "You have access of the following tools:\n"
 """Last line of ToolBench's instructions."""
 _PROBLEM: Final = "Write a Python program that solves the problem below. Answer with the program only.\n\n"
+_TOKENIZER: Final = Path("tokenizer", "smollm2_tokenizer.json")
+_FOLDERS: Final = ("toolbench", "loogle", "exercism", "apps", "mbpp", "humaneval")
 _TITLE: Final = 40
 """Characters of a family's name."""
 
@@ -35,7 +37,7 @@ def text_datasets(folder: Path) -> tuple[Dataset, ...]:
     """
     text = folder / "text"
     try:
-        encode = encode_with(folder / "tokenizer" / "smollm2_tokenizer.json")
+        encode = encode_with(folder / _TOKENIZER)
         return (
             Dataset(
                 "tools",
@@ -52,6 +54,12 @@ def text_datasets(folder: Path) -> tuple[Dataset, ...]:
         raise SimulationError(
             f"{folder}: the texts of Mixed cannot be read: {error!r}", field="KVCOMPASS_DATA"
         ) from error
+
+
+def text_files(folder: Path) -> list[Path]:
+    """List the files under a data folder that `text_datasets` reads, and what lies beside them, in order."""
+    texts = [path for name in _FOLDERS for path in (folder / "text" / name).rglob("*") if path.is_file()]
+    return sorted([folder / _TOKENIZER, *texts])
 
 
 def _prompts(encode: Encode, texts: Iterator[tuple[str, str, str]]) -> Sequence[Prompt]:

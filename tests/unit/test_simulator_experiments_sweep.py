@@ -11,9 +11,14 @@ import pytest
 from simulator.errors import SimulationError
 from simulator.experiments import store as store_module
 from simulator.experiments.cell import Cell, Setting, digest
+from simulator.experiments.document import as_json, runs_from
+from simulator.experiments.run import Finished
 from simulator.experiments.store import CellStore, figures_from, write_whole
-from simulator.experiments.study import Grid, cells
+from simulator.experiments.study import Grid, cells, rows_of
 from simulator.experiments.sweep import run_cells
+from simulator.results.rows import rows
+from simulator.workloads import Arrivals
+from tests.models.simulated_runs import PLAIN
 
 SETTING = Setting(fleet="testbed-14", requests=60, warm_up=10)
 
@@ -119,6 +124,27 @@ def test_inputs_have_the_contents_of_the_files_they_name(tmp_path: Path) -> None
     before = digest(cell.inputs())
     trace.write_text("two")
     assert digest(cell.inputs()) != before
+
+
+def test_inputs_of_mixed_have_the_contents_of_its_texts(tmp_path: Path) -> None:
+    cell = Cell(Setting(workload="mixed", data=str(tmp_path)), "random", 1.0, None, 1)
+    found = [digest(cell.inputs())]
+    for name in ("text/mbpp/one.jsonl", "text/loogle/two.jsonl", "tokenizer/smollm2_tokenizer.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("a")
+        found.append(digest(cell.inputs()))
+    assert len(set(found)) == 4
+
+
+@pytest.mark.parametrize(("arrivals", "load"), [("poisson", 0.5), ("poisson", None), ("closed", None)])
+def test_a_document_gives_the_rows_that_it_was_made_of(arrivals: Arrivals, load: float | None) -> None:
+    setting = Setting(fleet="testbed-14", arrivals=arrivals, users=9)
+    finished = [Finished(Cell(setting, "random", 25.0, load, 1), "mixed (synthetic)", PLAIN, 1.0)]
+    found = rows_of(finished)
+    document = json.loads(json.dumps(as_json(finished, found, {})))
+    (row,) = rows(runs_from(document))
+    assert (row.workload, row.load, row.policy) == (found[0].workload, found[0].load, found[0].policy)
+    assert row.figures == found[0].figures
 
 
 def test_the_code_has_one_digest_that_comments_do_not_change(
