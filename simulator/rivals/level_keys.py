@@ -15,7 +15,9 @@ def placement_key(prompt: NDArray[np.int32]) -> tuple[int, int]:
     """Return the level that places a prompt and its 64-bit key there.
 
     The level is the longest that the prompt fills; the shortest, with all of the prompt, if it fills none.
-    So prompts that share what lies before their level meet at one worker, without anybody remembering any.
+    So prompts that share what lies before their level meet at one worker, without anybody remembering any. A
+    conversation that outgrows its level goes to another worker (docs/reproduction/rivals.md has the other
+    reading).
     """
     level = 0
     for index, length in enumerate(LEVELS):
