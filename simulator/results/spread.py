@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Final
 
 CONFIDENCE: Final = 0.95
@@ -15,10 +15,10 @@ class Spread:
     """A figure over seeds."""
 
     value: float
-    """Median of the seeds' values: of percentiles, whose mean one bad seed would rule."""
+    """Mean of the seeds' values, of which the interval tells and by which policies are ranked."""
     low: float | None
     high: float | None
-    """Student's interval of the mean of the seeds' values; None with one seed, which says nothing of it."""
+    """Student's interval of it; None with one seed, which says nothing of it."""
     seeds: int
 
     @classmethod
@@ -31,7 +31,7 @@ class Spread:
             return cls(known[0], None, None, 1)
         middle = fmean(known)
         half = student_t(len(known) - 1) * stdev(known) / math.sqrt(len(known))
-        return cls(median(known), middle - half, middle + half, len(known))
+        return cls(middle, middle - half, middle + half, len(known))
 
 
 @cache
