@@ -18,22 +18,17 @@ from simulator.network import LinkOf, Network
 from simulator.reading import Reading
 from simulator.records import Records
 from simulator.request import Request
-from simulator.router import ErrorAware, LossAware, Passage, Rival
+from simulator.router import Passage, Rival
 from simulator.source import RequestSource
+from simulator.way_back import CONNECT_TIMEOUT_US, NOTICE_BYTES, TOKEN_BYTES, WayBack
 
 _TIMER: Final = Priority.TIMER
 _ARRIVAL: Final = Priority.ARRIVAL
 _CHECK: Final = Priority.CHECK
-_CONNECT_TIMEOUT_US: Final = 1_000_000
-"""After which a region that cannot be reached is taken for refused."""
 _STUCK_US: Final = 600_000_000
 """Virtual time without an arrival or an end, after which the requests that are left count as forgotten."""
 _TOLD_EVERY: Final = 500
 """Requests between two words on the progress."""
-_NOTICE_BYTES: Final = 512
-"""HTTP headers of a request, and of an answer; and a refusal."""
-_TOKEN_BYTES: Final = 4
-"""Text a token, in requests and answers."""
 
 
 class World:
@@ -66,6 +61,7 @@ class World:
         self._here = 0
         self._flights: dict[str, Flight] = {}
         """Requests at an engine or on their way there, by the name that engines know them by."""
+        self._way_back: Final = WayBack(self)
         self._last_news_us = 0
         """When a request arrived or ended."""
         self._exhausted = False
@@ -73,8 +69,6 @@ class World:
         """Requests that will arrive because others have ended."""
         self._on_progress: Callable[[int], None] | None = None
         self.router: Final = rival.make(self)
-        self._hears_losses = self.router if isinstance(self.router, LossAware) else None
-        self._hears_errors = self.router if isinstance(self.router, ErrorAware) else None
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -122,19 +116,19 @@ class World:
 
     def begin(self, region: int, action: Action, *args: Any) -> None:
         """Do something in a region when the run begins."""
-        self.clock.at(0, _TIMER, self._at, region, action, args)
+        self.clock.at(0, _TIMER, self.act, region, action, args)
 
     def after(self, delay_us: int, action: Action, *args: Any) -> None:
         """Do something here, later."""
-        self.clock.at(self.clock.now_us + delay_us, _TIMER, self._at, self._here, action, args)
+        self.clock.at(self.clock.now_us + delay_us, _TIMER, self.act, self._here, action, args)
 
     def send(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> None:
         """Do something in a region when a message has got there, if it does."""
-        self.network.send(self._here, region, size, self._at, region, action, args)
+        self.network.send(self._here, region, size, self.act, region, action, args)
 
     def send_reliably(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> bool:
         """The same over TCP."""
-        return self.network.send_reliably(self._here, region, size, self._at, region, action, args)
+        return self.network.send_reliably(self._here, region, size, self.act, region, action, args)
 
     def steady_us(self, source: int, target: int) -> int | None:
         """Time that every message takes from one region to another, if it is the same."""
@@ -161,19 +155,23 @@ class World:
         records.worker[request.id] = worker
         records.claimed_tokens[request.id] = claimed_tokens
         records.attempts[request.id] += 1
-        size = _NOTICE_BYTES + _TOKEN_BYTES * len(request.prompt)
+        size = NOTICE_BYTES + TOKEN_BYTES * len(request.prompt)
         reached = self.network.send_reliably(
             self._here, self.regions[worker], size, self._submit, name, flight
         )
         if not reached:
-            self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, _TIMER, self._refuse, name, flight)
+            self.clock.at(self.clock.now_us + CONNECT_TIMEOUT_US, _TIMER, self._refuse, name, flight)
 
     def fail(self, request: Request) -> None:
         """Give a request up."""
         self._flights.pop(str(request.id), None)
         self.records.worker[request.id] = -1
         self.records.failed += 1
-        self._end(request)
+        self.end(request)
+
+    def landed(self, request: Request) -> None:
+        """A request is at no worker any more."""
+        del self._flights[str(request.id)]
 
     def engine_now(self, worker: int) -> Engine:
         """Any worker's engine as it is this instant."""
@@ -181,9 +179,10 @@ class World:
         self.hosts[worker].load()
         return self.hosts[worker].engine
 
-    # --- inside: where and when -------------------------------------------------------------------
+    # --- where and when ---------------------------------------------------------------------------
 
-    def _at(self, region: int, action: Action, args: tuple[Any, ...]) -> None:
+    def act(self, region: int, action: Action, args: tuple[Any, ...]) -> None:
+        """Do something in a region now."""
         before, self._here = self._here, region
         action(*args)
         self._here = before
@@ -191,7 +190,7 @@ class World:
     def _may_read(self, region: int, at_us: int) -> bool:
         return self.clock.now_us - at_us >= self.network.least_us(region, self._here)
 
-    # --- inside: arrivals and ends ----------------------------------------------------------------
+    # --- arrivals and ends ------------------------------------------------------------------------
 
     def _pull(self) -> None:
         request = self._source.next()
@@ -225,7 +224,8 @@ class World:
         else:
             self.clock.at(since_us + _STUCK_US, _CHECK, self._watch)
 
-    def _end(self, request: Request) -> None:
+    def end(self, request: Request) -> None:
+        """A request has ended, well or badly."""
         records = self.records
         records.done += 1
         self._last_news_us = self.clock.now_us
@@ -260,35 +260,21 @@ class World:
             return
         source = self.regions[worker]
         if rejection is Rejection.TOO_LARGE:
-            reached = self.network.send_reliably(source, flight.sender, _NOTICE_BYTES, self._error, flight)
+            reached = self.network.send_reliably(
+                source, flight.sender, NOTICE_BYTES, self._way_back.error, flight
+            )
         else:
             reached = self.network.send_reliably(
-                source, flight.sender, _NOTICE_BYTES, self._refuse, name, flight
+                source, flight.sender, NOTICE_BYTES, self._refuse, name, flight
             )
         if not reached:
-            self._lose(flight)
-
-    def _error(self, flight: Flight) -> None:
-        """The engine's answer is an error that no other worker mends: it goes home like any answer."""
-        passage, flight.passage = flight.passage, None
-        if passage is not None:
-            self._at(flight.sender, passage.erred, (flight.request, flight.worker))
-        if not self._home(flight.sender, flight, self._erred, _NOTICE_BYTES):
-            self._lose(flight)
-
-    def _erred(self, flight: Flight) -> None:
-        request, worker = flight.request, flight.worker
-        if self._hears_errors is not None:
-            self._at(request.region, self._hears_errors.erred, (request, worker))
-        elif self._hears_losses is not None:
-            self._at(request.region, self._hears_losses.lost, (request, worker))
-        self.fail(request)
+            self._way_back.lose(flight)
 
     def _refuse(self, name: str, flight: Flight) -> None:
         del self._flights[name]
         passage = flight.passage
         refused = self.router.refused if passage is None else passage.refused
-        self._at(flight.sender, refused, (flight.request, flight.worker))
+        self.act(flight.sender, refused, (flight.request, flight.worker))
 
     def _heard(self, steps: Sequence[Progress]) -> None:
         for progress in steps:
@@ -302,82 +288,15 @@ class World:
                 flight = self._flights[progress.request_id]
                 flight.cached_tokens = progress.cached_tokens
                 flight.cached_host_tokens = progress.cached_host_tokens
-                self._tell(flight, generated == 1, progress.finished)
+                self._way_back.tell(flight, generated == 1, progress.finished)
 
     def _answered(self, progress: Progress) -> None:
         """PD: a decoder goes on with an answer."""
         if progress.generated == 1 or progress.finished:
-            self._tell(self._flights[progress.request_id], progress.generated == 1, progress.finished)
+            self._way_back.tell(
+                self._flights[progress.request_id], progress.generated == 1, progress.finished
+            )
 
     def _no_decoder(self, request: Request) -> None:
         """PD: no decoder of the region takes the answer."""
-        self._lose(self._flights[str(request.id)])
-
-    # --- inside: the way back ---------------------------------------------------------------------
-
-    def _tell(self, flight: Flight, first: bool, finished: bool) -> None:
-        home, passage = self.regions[flight.worker], flight.passage
-        if first:
-            if passage is None:
-                reached = self._home(home, flight, self._first_token, _NOTICE_BYTES)
-            else:
-                reached = self.network.send_reliably(
-                    home, flight.sender, _NOTICE_BYTES, self._first_passes, flight, passage
-                )
-        if finished:
-            size = _TOKEN_BYTES * len(flight.request.answer)
-            if passage is None:
-                reached = self._home(home, flight, self._finished, size)
-            else:
-                reached = self.network.send_reliably(
-                    home, flight.sender, size, self._end_passes, flight, passage
-                )
-            if not reached:
-                self._lose(flight)
-
-    def _home(self, source: int, flight: Flight, action: Action, size: int) -> bool:
-        return self.network.send_reliably(source, flight.request.region, size, action, flight)
-
-    def _first_passes(self, flight: Flight, passage: Passage) -> None:
-        self._at(flight.sender, passage.first_token, (flight.request, flight.worker))
-        self._home(flight.sender, flight, self._first_token, _NOTICE_BYTES)
-
-    def _end_passes(self, flight: Flight, passage: Passage) -> None:
-        flight.passage = None
-        self._at(flight.sender, passage.finished, (flight.request, flight.worker))
-        size = _TOKEN_BYTES * len(flight.request.answer)
-        if not self._home(flight.sender, flight, self._finished, size):
-            self._lose(flight)
-
-    def _first_token(self, flight: Flight) -> None:
-        request = flight.request
-        self.records.first_token_us[request.id] = self.clock.now_us
-        self._here = request.region
-        self.router.first_token(request, flight.worker)
-
-    def _finished(self, flight: Flight) -> None:
-        request, records = flight.request, self.records
-        row = request.id
-        del self._flights[str(row)]
-        if not records.first_token_us[row]:
-            # Its message found the regions parted: what it says comes with the rest of the answer.
-            self._first_token(flight)
-        records.finished_us[row] = self.clock.now_us
-        records.cached_tokens[row] = flight.cached_tokens
-        records.cached_host_tokens[row] = flight.cached_host_tokens
-        self._here = request.region
-        self.router.finished(request, flight.worker, flight.cached_tokens)
-        self._end(request)
-
-    def _lose(self, flight: Flight) -> None:
-        """Its answer cannot get home: the client sees an error when the connection is given up."""
-        self.lost_answers += 1
-        self.clock.at(self.clock.now_us + _CONNECT_TIMEOUT_US, _TIMER, self._lost, flight)
-
-    def _lost(self, flight: Flight) -> None:
-        request, worker = flight.request, flight.worker
-        if flight.passage is not None:
-            self._at(flight.sender, flight.passage.lost, (request, worker))
-        if self._hears_losses is not None:
-            self._at(request.region, self._hears_losses.lost, (request, worker))
-        self.fail(request)
+        self._way_back.lose(self._flights[str(request.id)])
