@@ -164,6 +164,7 @@ class DictView:
     present: bool = False
     arriving: bytes = b""
     loads: int = 0
+    drops: int = 0
 
     def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
         self.begin_snapshot(shard)
@@ -178,6 +179,7 @@ class DictView:
 
     def drop_snapshot(self, shard: int) -> None:
         self.arriving = b""
+        self.drops += 1
 
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
         data = self.arriving

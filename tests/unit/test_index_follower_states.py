@@ -203,3 +203,17 @@ def test_a_stream_that_ends_is_counted_and_the_view_no_longer_exact(ended):
     f.follower.stream_ended(ended)
     assert f.follower.state(0) is FollowerState.CATCHING_UP
     assert f.follower.counters.resubscriptions == {ended: 1}
+
+
+def test_a_snapshot_that_will_not_be_whole_is_dropped_at_once() -> None:
+    """Its memory would be held until the next one."""
+    followed = Followed()
+    followed.tell(*followed.snapshot())
+    followed.edit({1: 1, 2: 1, 3: 1})
+    followed.tell(*followed.snapshot(3)[:2])
+    assert followed.view.drops == 0
+    followed.follower.stream_ended(ResubscribeReason.LOST)
+    assert followed.view.drops == 1
+    verdict = followed.follower.on_message(followed.snapshot(3)[1], 0)
+    assert verdict is not None and verdict.reason is ResubscribeReason.BROKEN
+    assert followed.view.drops == 1, "there was nothing to drop"

@@ -75,7 +75,9 @@ def test_growth_ends_by_itself_when_there_are_no_edits() -> None:
     churn.assert_exact()
 
 
-def test_no_slice_is_larger_than_its_bound() -> None:
+def test_no_slice_is_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound below what 64 inserted keys ask for."""
+    monkeypatch.setattr(table_writer, "_SLICE", 50)
     churn = Churn(6_000 if JIT else 200)
     most = 0
     for start in range(0, 30_000 if JIT else 600, 64):

@@ -414,4 +414,7 @@ def test_reading_arrays_and_refusals() -> None:
         IndexShape(shards=1, tables=1, value_bits=64, expected_entries=1, layout="paper")
     with pytest.raises(KVCompassError, match="over more shards"):
         IndexShape(shards=1, tables=1, value_bits=32, expected_entries=1 << 30)
+    with pytest.raises(KVCompassError, match="over more shards"):  # fits, and could never double
+        IndexShape(shards=1, tables=1, value_bits=32, expected_entries=1 << 29)
+    IndexShape(shards=1, tables=1, value_bits=32, expected_entries=1 << 28)
     assert writer.digest() == digest

@@ -11,6 +11,7 @@ from kvcompass.errors import KVCompassError
 from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
 from kvcompass.kernels.jit import JIT
 from kvcompass.levels import QueryPlan
+from kvcompass.tier import Tier
 from tests.models.index_naive import NaiveTable, NaiveWorker, naive_match
 
 
@@ -124,3 +125,24 @@ def test_a_worker_outside_the_index_is_refused() -> None:
         place = WorkerMap(*(np.array([n], np.int32) for n in (table, slot, 0)))
         with pytest.raises(KVCompassError, match="outside the index's 2 tables"):
             LookupUnit(view, plan, place, 0)
+
+
+def test_a_field_that_is_no_tier_counts_as_the_dearer_one() -> None:
+    """Only a faulty unit sends it; nobody downstream must meet a tier that does not exist."""
+    shape = IndexShape(shards=1, tables=1, value_bits=32, expected_entries=30)
+    writer, view = ShardTables(shape, 0, random_seed=1), IndexView(shape)
+    keys = np.array([12_345], np.uint64)
+    writer.edit(keys, 0, 3, np.array([Tier.VRAM], np.uint8))
+    view.load_snapshot(0, writer.snapshot(), 1, writer.digest())
+    patches = writer.edit(keys, 0, 3, np.array([Tier.DRAM], np.uint8))
+    words = np.frombuffer(patches.payload, "<u4").copy()
+    assert patches.groups == 1 and words[-1] == Tier.DRAM << 6
+    words[-1] = 3 << 6
+    view.apply(0, 2, 1, words.tobytes())
+    assert view.lookup(keys)[0, 0] == 3 << 6
+    everything = QueryPlan(
+        np.array([8], np.int32), np.ones((1, 1, 1), np.bool_), np.full((1, 1), -1, np.int32)
+    )
+    worker = WorkerMap(np.zeros(1, np.int32), np.array([3], np.int32), np.zeros(1, np.int32))
+    matches = LookupUnit(view, everything, worker, 0).match(keys)
+    assert (matches.match_tokens[0], matches.tier[0]) == (8, Tier.DRAM)
