@@ -2,7 +2,7 @@
 
 python -m simulator.experiments.compare --json out/compare.json
 
-Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 90 s measured a run: many
+Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 60 s measured a run: some
 hours on all cores. Finished runs are kept in --out-dir, so it can be interrupted and started again.
 `--write-docs JSON` writes docs/reproduction/compare.md and its plots from a whole comparison, without running
 anything.
@@ -36,7 +36,7 @@ from simulator.workloads import Capacity
 from simulator.workloads.options import data_folder
 
 WORKLOADS: Final = ("mixed", "wildchat", "lmsys")
-FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000, warm_up_s=60.0, window_s=90.0)
+FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000, warm_up_s=30.0, window_s=60.0)
 QUICK: Final = Setting(fleet="testbed-14", requests=400, warm_up=100)
 """Shows that everything works, and nothing else."""
 QUICK_LOADS: Final = (0.5, 1.2)
@@ -103,6 +103,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         fleet=options.fleet or base.fleet,
         requests=requests,
         warm_up=requests // 4,
+        warm_up_s=base.warm_up_s if options.seconds is None else options.seconds[0],
+        window_s=base.window_s if options.seconds is None else options.seconds[1],
         data=None if data is None else str(data),
     )
     grid = Grid(
@@ -134,6 +136,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", nargs="+", type=int, metavar="S", help=f"[{' '.join(map(str, SEEDS))}]")
     parser.add_argument(
         "--requests", type=int, metavar="N", help=f"measured at least, of a run [{FULL.requests}]"
+    )
+    parser.add_argument(
+        "--seconds",
+        nargs=2,
+        type=float,
+        metavar=("WARM_UP", "WINDOW"),
+        help=f"virtual time that both last at least [{FULL.warm_up_s:g} {FULL.window_s:g}]",
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="[%(default)s]")
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="finished runs [out/compare]")
