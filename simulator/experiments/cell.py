@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from simulator.impairment import SOUND, Impairment
 from simulator.workloads import Arrivals
 from simulator.workloads.mixed_texts import text_files
 from simulator.workloads.named import TRACE_FILES
@@ -44,6 +45,8 @@ class Setting:
     """The paper's linear rates in place of measured ones."""
     faithful: bool = False
     """A stream from every unit to each edge, in place of one that edges read as they decide."""
+    impairment: Impairment = SOUND
+    """What is worse than planned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvcompass.engine_model import EvictionPolicy
+from kvcompass.wan import Link
 from simulator.errors import SimulationError
 from simulator.experiments.cell import Cell, Setting
 from simulator.experiments.policies import policy_named
@@ -13,6 +14,7 @@ from simulator.experiments.watch import Watch, WatchedSource
 from simulator.experiments.window import MeasuredSource, Window
 from simulator.fleet import Fleet
 from simulator.fleets import FleetOptions, load_fleet
+from simulator.impairment import SOUND, Impairment
 from simulator.results.figures import RunFigures, run_figures
 from simulator.results.outcome import columns
 from simulator.router import Rival
@@ -108,7 +110,7 @@ def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Fi
     fleet = fleet_of(cell.setting)
     asked = source_of(cell.setting, fleet, cell.rate_per_s, cell.seed, endless=True)
     source = MeasuredSource(asked, window_of(cell.setting))
-    world, watch = watched_world(fleet, source, policy_named(cell.policy, cell.setting.faithful), cell.seed)
+    world, watch = watched_world(fleet, source, rival_of(cell), cell.seed, cell.setting.impairment)
     world.run(on_progress)
     counts = source.counts(world.records.rows)
     if not counts.any():
@@ -121,9 +123,24 @@ def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Fi
     return Finished(cell, source.label, figures, time.monotonic() - began)
 
 
-def watched_world(fleet: Fleet, source: RequestSource, rival: Rival, seed: int) -> tuple[World, Watch]:
+def rival_of(cell: Cell) -> Rival:
+    """Return a cell's policy.
+
+    Raises:
+        SimulationError: There is none of its name, or it cannot be impaired as asked.
+    """
+    return policy_named(cell.policy, cell.setting.faithful, cell.setting.impairment)
+
+
+def watched_world(
+    fleet: Fleet, source: RequestSource, rival: Rival, seed: int, impairment: Impairment = SOUND
+) -> tuple[World, Watch]:
     """Return a world that has not begun, and what looks at it."""
     watched = WatchedSource(source)
-    world = World(fleet, watched, rival, seed=seed)
+
+    def link(origin: int, region: int) -> Link:
+        return impairment.link(fleet.plan.wan_ms[origin][region])
+
+    world = World(fleet, watched, rival, seed=seed, link_of=link)
     watched.watch = Watch(world)
     return world, watched.watch

@@ -51,7 +51,7 @@ def cells(setting: Setting, grid: Grid, capacities_per_s: Mapping[int, float] | 
         SimulationError: There is no policy of a name.
     """
     for policy in grid.policies:
-        policy_named(policy, setting.faithful)
+        policy_named(policy, setting.faithful, setting.impairment)
     wanted = []
     for seed in grid.seeds:
         places: list[tuple[float | None, float]]

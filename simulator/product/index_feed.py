@@ -120,6 +120,9 @@ class OwnStream:
         if self._beginning:
             self._heard(self._sent_attempt, message)
             return True
+        return self._carry(self._sent_attempt, message)
+
+    def _carry(self, attempt: int, message: UnitToEdge) -> bool:
         return self._site.send_reliably(
-            self._region, self._heard, sizes.unit_to_edge(message), (self._sent_attempt, message)
+            self._region, self._heard, sizes.unit_to_edge(message), (attempt, message)
         )

@@ -19,9 +19,11 @@ from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.routing.names import PolicyName
 from simulator.errors import SimulationError
+from simulator.impairment import Impairment
 from simulator.product.agent_node import AgentNode
 from simulator.product.backoff import Backoff
 from simulator.product.edge_node import EdgeNode
+from simulator.product.impaired_stream import ImpairedStream
 from simulator.product.index_feed import IndexFeed, OwnStream
 from simulator.product.journey import REFUSED, Journey
 from simulator.product.periods import ATTEMPTS, AVOID_US, PENDING_KEYS
@@ -42,13 +44,14 @@ class ProductRouter:
     The fleet has been up for a while when the run begins: agents are registered, views loaded, loads known.
     """
 
-    def __init__(self, site: Site, *, policy: PolicyName, faithful: bool) -> None:
+    def __init__(self, site: Site, *, policy: PolicyName, faithful: bool, impairment: Impairment) -> None:
         plan = site.fleet.plan
         self.name = policy
         self._site = site
         self._plan = plan
         self._layout = layout_fields(plan)
-        self._faithful = faithful or not _steady(site)
+        self._faithful = faithful or impairment.of_patches or not _steady(site)
+        self._impairment = impairment
         self._group = _only_group(site)
         self._journeys: dict[int, Journey] = {}
         """Requests under way, by id."""
@@ -174,6 +177,9 @@ class ProductRouter:
         site, unit = self._site, self.units[follower.shard]
         if self._faithful:
             backoff = Backoff(random_stream(site.seed, f"{edge_id} to shard {follower.shard}"))
+            if self._impairment.of_patches:
+                losses = random_stream(site.seed, f"losses {edge_id} shard {follower.shard}")
+                return ImpairedStream(site, follower, unit, region, backoff, self._impairment, losses)
             return OwnStream(site, follower, unit, region, backoff)
         travel_us = site.steady_us(unit.region, region)
         assert travel_us is not None, "links are steady"

@@ -1,0 +1,50 @@
+"""A Subscribe stream that loses and delays what a unit sends, as the unit's own fault switch does."""
+
+from random import Random
+from typing import Final
+
+from kvcompass.roles.index_follower import IndexFollower
+from kvcompass.roles.messages import PatchGroups, UnitToEdge
+from simulator.impairment import Impairment
+from simulator.product.backoff import Backoff
+from simulator.product.index_feed import OwnStream
+from simulator.product.unit_node import UnitNode
+from simulator.router import Site
+
+
+class ImpairedStream(OwnStream):
+    """An edge's own stream. What is lost is lost for good: the view must notice and ask again."""
+
+    def __init__(
+        self,
+        site: Site,
+        follower: IndexFollower,
+        unit: UnitNode,
+        region: int,
+        backoff: Backoff,
+        impairment: Impairment,
+        stream: Random,
+    ) -> None:
+        """`stream` draws what is lost."""
+        super().__init__(site, follower, unit, region, backoff)
+        self.lost = 0
+        """Messages with patches."""
+        self._stream: Final = stream
+        self._loss = impairment.patch_loss
+        self._delay_us = round(1000.0 * impairment.patch_delay_ms)
+
+    def deliver(self, message: UnitToEdge) -> bool:
+        """Send it to the edge, late, unless it is lost: as far as the unit knows it was sent."""
+        if self._beginning:
+            return super().deliver(message)
+        if isinstance(message, PatchGroups) and self._stream.random() < self._loss:
+            self.lost += 1
+            return True
+        if self._delay_us:
+            self._site.after(self._delay_us, self._send_late, self._sent_attempt, message)
+            return True
+        return super().deliver(message)
+
+    def _send_late(self, attempt: int, message: UnitToEdge) -> None:
+        if not self._carry(attempt, message):
+            self.unit.unsubscribe(self)
