@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.errors import ProtocolError
 from kvcompass.index.build_beside import BuildBeside, BuildState
 from kvcompass.index.bulk_build import BulkBuild
 from kvcompass.index.merged_keys import all_keys, merged_keys
@@ -286,6 +287,24 @@ class TableWriter:
         self._replace(new, run)
         if report is not None:
             report.after_edit(self.table, keys)
+
+    def restore(self, keys: U64, values: U64) -> None:
+        """Hold these keys and values instead of what is there, which no view follows.
+
+        Raises ProtocolError when a key is given twice; then nothing is changed.
+        """
+        new = self._built(keys, values)
+        if int(new.counts[ENTRIES]) != keys.size:
+            raise ProtocolError("a key is given twice", field="keys")
+        everybody = int(np.bitwise_or.reduce(values, initial=np.uint64(0)))
+        self.table.workers[:] = 0
+        for slot in range(len(self.table.workers)):
+            if everybody >> 2 * slot & 3:
+                tiers = (values >> np.uint64(2 * slot) & np.uint64(3)).astype(np.uint8)
+                held = tiers != 0
+                digest = holdings_digest(keys[held], tiers[held])
+                self.table.workers[slot] = np.count_nonzero(held), digest
+        self._replace(new, PatchRun())
 
     def _make_room(self, run: PatchRun) -> None:
         """A key found no place: double at once, or build anew what refuses keys although it is half empty."""

@@ -2,7 +2,8 @@
 
 The unit is the only writer of its shard. Each worker is the source of truth for its own fields, so a unit
 that starts empty is refilled by agents; until it is, it gives out no snapshot: its emptiness would be false.
-Here is the agents' side: streams, leases, reports. The edges' side is `SubscriberDesk`.
+One that starts with its own snapshot is corrected by them. Here is the agents' side: streams, leases,
+reports. The edges' side is `SubscriberDesk`.
 """
 
 from collections.abc import Mapping
@@ -29,10 +30,13 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Welcome,
 )
+from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
+from kvcompass.roles.unit_capture import UnitCapture
+from kvcompass.roles.unit_snapshot_bytes import SavedWorker, SnapshotHead
 from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource
 
 EDIT_SLICE: Final = 256
@@ -56,8 +60,12 @@ class MaintenanceUnit:
         tables: ShardWriter,
         now_us: int,
         bounds: UnitBounds | None = None,
+        restored: RestoredFrom | None = None,
     ) -> None:
-        """`layout`: `layout_fields(plan, digests)`. `epoch`: new at each start, not 0. `tables`: empty."""
+        """`layout`: `layout_fields(plan, digests)`. `epoch`: new at each start, not 0.
+
+        `tables`: empty, or as they were `restored` (`kvcompass.roles.unit_snapshot`).
+        """
         assert epoch > 0
         unit = next(unit for unit in plan.units if unit.id == unit_id)
         self.id = unit_id
@@ -82,6 +90,10 @@ class MaintenanceUnit:
         )
         self._started_us = now_us
         self._settled = False
+        self._restored = restored
+        self._capture: UnitCapture | None = None
+        for worker_id in restored.workers if restored else ():
+            self._sources[worker_id].lease_until_us = now_us + self.bounds.settle_leases * self._lease_us
 
     # --- what it is now ---------------------------------------------------------------------------
 
@@ -107,8 +119,13 @@ class MaintenanceUnit:
 
     @property
     def settled(self) -> bool:
-        """The table may be served: every worker has reported in full, or has had its chance."""
+        """The table may be served to all: every worker has reported in full, or has had its chance."""
         return self._settled
+
+    @property
+    def restored(self) -> RestoredFrom | None:
+        """The snapshot that the unit began with; None when it began empty."""
+        return self._restored
 
     def awaited_workers(self) -> list[str]:
         """Workers whose fields may not be what they hold: not yet connected, or asked for a report."""
@@ -158,10 +175,10 @@ class MaintenanceUnit:
             return refusal
         new_agent = source.epoch != hello.handshake.epoch
         if new_agent:
+            if source.lease_until_us is None or source.epoch == 0:
+                source.lease_until_us = now_us + self._lease_us
             source.epoch = hello.handshake.epoch
             source.lease_ended = False
-            if source.lease_until_us is None:
-                source.lease_until_us = now_us + self._lease_us
         source.session = session = AgentSession(hello.worker_id)
         source.sequence = hello.holdings.sequence
         self._drop_report(source)
@@ -227,8 +244,7 @@ class MaintenanceUnit:
         A few ms at most. Returns whether there is more to do: call again soon then, else within a lease's
         precision.
         """
-        if self._desk.is_copying:
-            self._desk.copy_part()
+        if self._copied_part():
             return True
         for source in self._sources.values():
             if source.lease_until_us is not None and source.lease_until_us <= now_us:
@@ -241,13 +257,16 @@ class MaintenanceUnit:
                 self.counters.leases_ended += 1
         self._desk.tables_changed(self._tables.step())
         self._settle(now_us)
-        return self._tables.is_busy or self._desk.is_copying
+        return self._tables.is_busy or self._desk.is_copying or self._capture is not None
 
     # --- subscribers ------------------------------------------------------------------------------
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
         """Opens a Subscribe stream."""
-        return self._desk.subscribe(request, now_us)
+        opened = self._desk.subscribe(request, now_us)
+        if isinstance(opened, Subscription):
+            opened.waits = self._restored is None or self._restored.may_know_less_than(request)
+        return opened
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
@@ -260,9 +279,39 @@ class MaintenanceUnit:
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         """The next messages for a subscriber, a few at a time; empty when it has all there is.
 
-        A unit that has not settled gives nothing: the subscriber goes on serving what it has.
+        A unit that has not settled gives nothing: the subscriber goes on serving what it has. A restored one
+        has something for those whose view is not newer.
         """
-        return self._desk.take(subscription, now_us) if self._settled else []
+        ready = self._settled or not subscription.waits
+        return self._desk.take(subscription, now_us) if ready else []
+
+    # --- its own disk -----------------------------------------------------------------------------
+
+    def capture(self) -> UnitCapture | None:
+        """Begins a copy of all that the unit holds, for its own disk; `tick` goes on with it.
+
+        None while another is being made, or before the unit has settled: it would be less than the last one.
+        """
+        if not self._settled or (self._capture is not None and not self._capture.is_whole):
+            return None
+        workers = [source.worker for source in self._sources.values()]
+        self._capture = UnitCapture(
+            SnapshotHead(
+                shard=self.shard,
+                epoch=self.epoch,
+                sequence=self.sequence,
+                plan_version=self._plan.plan_version,
+                value_bits=self._plan.index.value_bits,
+                layout=dict(self._layout),
+                workers=tuple(
+                    SavedWorker(each.id, each.table, each.slot, *self._tables.held(each.table, each.slot))
+                    for each in workers
+                ),
+            ),
+            self._tables.freeze_entries([(each.table, each.slot) for each in workers]),
+            self._plan.tables,
+        )
+        return self._capture
 
     # --- inside: agents ---------------------------------------------------------------------------
 
@@ -449,6 +498,19 @@ class MaintenanceUnit:
 
     # --- inside: the table ------------------------------------------------------------
 
+    def _copied_part(self) -> bool:
+        """Goes on copying the tables, if they are being copied: nothing may be edited meanwhile."""
+        if self._desk.is_copying:
+            self._desk.copy_part()
+            return True
+        if self._capture is None:
+            return False
+        if self._capture.is_whole:
+            self._capture = None
+            return False
+        self._capture.step()
+        return True
+
     def _edit(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
         for start in range(0, keys.size, EDIT_SLICE):
             stop = start + EDIT_SLICE
@@ -459,8 +521,7 @@ class MaintenanceUnit:
     def _edit_slices(self, source: WorkerSource) -> None:
         """Does a part of what a worker's messages leave to do: a few milliseconds."""
         table, slot = source.worker.table, source.worker.slot
-        if source.is_busy and self._desk.is_copying:
-            self._desk.copy_part()
+        if source.is_busy and self._copied_part():
             return
         if source.backlog and self._tables.is_clearing(table, slot):
             self._desk.tables_changed(self._tables.step())

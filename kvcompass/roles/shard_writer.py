@@ -1,5 +1,6 @@
 """What a maintenance unit needs of the tables of its shard."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -54,6 +55,23 @@ class FrozenTables(Protocol):
 
     def read(self, start: int, end: int) -> bytes:
         """Some bytes of the snapshot."""
+        ...
+
+
+class FrozenEntries(Protocol):
+    """What some workers held at one moment (`kvcompass.index.frozen_entries`)."""
+
+    @property
+    def is_whole(self) -> bool:
+        """All is gathered: the tables may be edited again, and `table` be called, from any thread."""
+        ...
+
+    def step(self) -> None:
+        """Gathers the next part, about 1 ms."""
+        ...
+
+    def table(self, table: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Keys and values of one table, in any order. A value has the tier of slot s in bits 2s and 2s+1."""
         ...
 
 
@@ -126,6 +144,17 @@ class ShardWriter(Protocol):
         """Begins to copy the whole shard; nothing may be edited until that is whole.
 
         Not while a table is growing.
+        """
+        ...
+
+    def freeze_entries(self, workers: Iterable[tuple[int, int]]) -> FrozenEntries:
+        """Begins to gather what workers (table, slot) hold; nothing may be edited until that is whole."""
+        ...
+
+    def restore(self, table: int, keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
+        """Has a table hold exactly this, before anybody follows it. Costs as much as it is large.
+
+        Errors: `ProtocolError` when a key is given twice.
         """
         ...
 

@@ -27,5 +27,7 @@ class Subscription:
     watermark_due_us: int = 0
     acknowledged: int = 0
     """Applied sequence that the subscriber told last."""
+    waits: bool = False
+    """Its view may be newer than the tables: it is served once the unit has settled."""
     served: bool = False
     """Something has been sent: a snapshot from now on means that this subscriber fell behind."""

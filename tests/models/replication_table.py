@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +56,21 @@ class FrozenDict:
 
     def read(self, start: int, end: int) -> bytes:
         return self.data[start:end]
+
+
+@dataclass
+class DictEntries:
+    """Some workers' entries, gathered in one part: by table, a value of all its workers' tiers by key."""
+
+    values: dict[int, dict[int, int]]
+    is_whole: bool = False
+
+    def step(self) -> None:
+        self.is_whole = True
+
+    def table(self, table: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        values = self.values.get(table, {})
+        return np.array(list(values), np.uint64), np.array(list(values.values()), np.uint64)
 
 
 @dataclass
@@ -150,6 +166,22 @@ class DictTables:
 
     def snapshot(self) -> bytes:
         return self.freeze().data
+
+    def freeze_entries(self, workers: Iterable[tuple[int, int]]) -> DictEntries:
+        values: dict[int, dict[int, int]] = {}
+        for place in workers:
+            for (key, *at), tier in self.fields.items():
+                if tuple(at) == place:
+                    of_table = values.setdefault(place[0], {})
+                    of_table[key] = of_table.get(key, 0) | tier << 2 * place[1]
+        return DictEntries(values)
+
+    def restore(self, table: int, keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
+        if len(set(keys.tolist())) < keys.size:
+            raise ProtocolError("a key is given twice", field="keys")
+        for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+            for slot in range(32):
+                _put(self.fields, key, table, slot, value >> 2 * slot & 3)
 
     def digest(self) -> int:
         return _digest(self.fields)
