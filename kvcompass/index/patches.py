@@ -28,6 +28,7 @@ converges; but an *older* group would overwrite a newer one, hence the sequence 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +73,8 @@ class PatchRun:
         return Patches(b"".join(self._parts), self._groups, work=self._work)
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyResult:
-    """What a view did with a run of patch groups."""
+class ApplyResult(NamedTuple):
+    """What a view did with a run of patch groups. A tuple, because that is made sooner than a dataclass."""
 
     applied: int
     refused_old: int

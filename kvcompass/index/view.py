@@ -15,8 +15,9 @@ from kvcompass.kernels.arrays import U64, Int, Words
 from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
 from kvcompass.kernels.lookup import lookup_keys
 from kvcompass.kernels.patch_apply import apply_groups
-from kvcompass.kernels.patch_check import CHECKING, SOUND, TOO_LARGE, TOO_MUCH, check_groups
+from kvcompass.kernels.patch_check import CHECKING, MALFORMED, SOUND, TOO_LARGE, TOO_MUCH
 from kvcompass.kernels.patch_records import GROUP_HEADER, GROW_SWAP, GROW_WORDS
+from kvcompass.kernels.patch_take import take_groups
 from kvcompass.kernels.probes import PROBE, PROBES
 from kvcompass.kernels.split import GROWTH
 
@@ -53,6 +54,8 @@ class IndexView:
         self._wide = np.zeros_like(self.directory)
         """Rows of the tables that are laid beside others to double them; zero where none is."""
         self._growth = np.zeros((len(self.directory), GROWTH), np.int64)
+        self._checking = np.zeros((shape.tables, CHECKING), np.int64)
+        """Scratch of a check: a row a table."""
 
     @property
     def words(self) -> Words:
@@ -137,37 +140,28 @@ class IndexView:
         applied = self._sequences[shard]
         if not self.present[shard] or first_sequence > applied + 1:
             return ApplyResult(applied=0, refused_old=0, gap=True)
-        words = np.frombuffer(payload[: len(payload) // 4 * 4], "<u4").astype(np.uint32)
-        first, tables = shard * self._width, self._tables[shard]
-        old = min(count, applied + 1 - first_sequence)
-        found: Int = check_groups(
+        if len(payload) % 4:
+            raise _refused(MALFORMED, shard, first_sequence, applied)
+        words = np.frombuffer(payload, "<u4").astype(np.uint32)
+        first, old = shard * self._width, min(count, applied + 1 - first_sequence)
+        found, at = take_groups(
             words,
             count,
             old,
             self.words,
             self.directory,
             first,
-            tables,
+            self._tables[shard],
             self.shape.worker_slots,
             self._wide,
             self._growth,
-            np.zeros((tables, CHECKING), np.int64),
+            self._checking,
             self.shape.buckets_most,
             WORK_MOST,
         )
-        if len(payload) % 4 or found != SOUND:
-            raise ProtocolError(
-                f"{_REFUSED.get(int(found), 'malformed patches')} of shard {shard} from sequence"
-                f" {first_sequence}: resubscribe from {applied}; if it happens again, unit and edge differ in"
-                " version or plan",
-                field="patches",
-            )
-        at: Int = 0
-        skip = old
-        while True:
-            at = apply_groups(words, at, skip, self.words, self.directory, first, self._wide, self._growth)
-            if at == words.size:
-                break
+        if found != SOUND:
+            raise _refused(found, shard, first_sequence, applied)
+        while at != words.size:
             record = at + GROUP_HEADER
             try:
                 self._grow(first + (int(words[record]) >> 8), int(words[record + 1]))
@@ -175,7 +169,8 @@ class IndexView:
                 raise ProtocolError(
                     f"no memory to double a table of shard {shard}; give the edge more", field="patches"
                 ) from None
-            at, skip = record + GROW_WORDS, 0
+            at = record + GROW_WORDS
+            at = apply_groups(words, at, 0, self.words, self.directory, first, self._wide, self._growth)
         self._sequences[shard] = max(applied, first_sequence + count - 1)
         return ApplyResult(applied=count - old, refused_old=old, gap=False)
 
@@ -241,13 +236,23 @@ class IndexView:
             self.directory = np.concatenate((old, blank), axis=1).reshape(-1, ROW)
             self._wide = _widened(self._wide, self.shape.shards, tables)
             self._growth = _widened(self._growth, self.shape.shards, tables)
+            self._checking = np.zeros((tables, CHECKING), np.int64)
 
 
 _REFUSED: Final = {
+    MALFORMED: "malformed patches",
     TOO_MUCH: f"patches that take as long as {WORK_MOST} changes, more than one message may,",
     TOO_LARGE: "patches that double a table beyond what the plan's workers can fill",
 }
-"""What is wrong with patches that are well formed."""
+"""What is wrong with patches."""
+
+
+def _refused(found: Int, shard: int, first_sequence: int, applied: int) -> ProtocolError:
+    return ProtocolError(
+        f"{_REFUSED[int(found)]} of shard {shard} from sequence {first_sequence}: resubscribe from {applied};"
+        " if it happens again, unit and edge differ in version or plan",
+        field="patches",
+    )
 
 
 def _widened(rows: NDArray[Any], shards: int, tables: int) -> NDArray[Any]:
