@@ -38,11 +38,11 @@ def _what_the_holder_lost_by(fleet: FleetView, weighed: Weighed) -> Reason:
     """The term in which the best-scored holder of the longest match is furthest behind."""
 
     def behind(term: NDArray[np.float64]) -> float:
-        return float(term[weighed.holder] - term[weighed.worker])
+        return term.item(holder) - term.item(worker)
 
-    by = {
-        Reason.LESS_LOADED: behind(fleet.queue_ms),
-        Reason.NEARER: behind(fleet.wan_charge_ms),
-        Reason.CHEAPER: behind(weighed.recompute_ms) + behind(weighed.reload_ms),
-    }
-    return max(by, key=by.__getitem__)
+    holder, worker = weighed.holder, weighed.worker
+    less_loaded, nearer = behind(fleet.queue_ms), behind(fleet.wan_charge_ms)
+    cheaper = behind(weighed.recompute_ms) + behind(weighed.reload_ms)
+    if less_loaded >= nearer and less_loaded >= cheaper:
+        return Reason.LESS_LOADED
+    return Reason.NEARER if nearer >= cheaper else Reason.CHEAPER
