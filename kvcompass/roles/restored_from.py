@@ -16,6 +16,10 @@ class RestoredFrom:
     workers: frozenset[str]
     """Workers that the tables hold something of."""
 
+    def epoch_after(self, epoch: int) -> int:
+        """The epoch to take at this start: that one, or the one after the snapshot's if a clock went back."""
+        return max(epoch, self.epoch + 1)
+
     def may_know_less_than(self, request: SubscribeRequest) -> bool:
         """Whether the subscriber's view may have what came after the snapshot; one without a view has not."""
         if request.unit_epoch == 0:

@@ -4,6 +4,7 @@ import argparse
 import random
 import secrets
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +15,19 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.unit_snapshot import restore_tables, snapshot_bytes_most
 from kvcompass.warm import warm
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.patch_loss import PatchLoss
+from services.maintenance.restore import Start, log_start, start_from_file
 from services.maintenance.service import IndexService
-from services.maintenance.settings import MaintenanceSettings, check_switches, unit_bounds
+from services.maintenance.settings import MaintenanceSettings, check_switches, snapshot_path, unit_bounds
+from services.maintenance.snapshot_file import LocalDisk
+from services.maintenance.snapshot_keeper import SnapshotKeeper
+from services.maintenance.snapshot_metrics import SnapshotCollector
 from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import serve_grpc
@@ -56,12 +63,21 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         planned = _planned_unit(plan, settings.id)
         listen = settings.listen or planned.address
         check_plain_text(listen, settings.tls, insecure=settings.insecure)
+        kept_at = snapshot_path(settings, path)
     unit: MaintenanceUnit | None = None
+    keeper: SnapshotKeeper | None = None
+    restoring = False
     registry = CollectorRegistry()
     loss = PatchLoss(random.Random(settings.random_seed)) if settings.fault_switches else None  # noqa: S311
     ops = OpsServer(
         settings.ops_address,
-        lambda: unit_health(unit, lifecycle.stopping.is_set(), lost_on_purpose=loss.lost if loss else 0),
+        lambda: unit_health(
+            unit,
+            lifecycle.stopping.is_set(),
+            lost_on_purpose=loss.lost if loss else 0,
+            restoring=restoring,
+            snapshot=keeper.facts() if keeper else None,
+        ),
         registry,
         switches={"patch_loss": loss.set_share} if loss else None,
     )
@@ -70,11 +86,49 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         warmed = in_daemon_thread(partial(warm, plan.index.layout, plan.index.value_bits), "warm")
         if not await lifecycle.unless_stopped(warmed, "warm"):
             return
-        unit = _unit(plan, planned, settings, bounds)
+        new_tables = partial(_tables, plan, planned, settings)
+        if kept_at is None:
+            unit = _unit(plan, planned, bounds, new_tables())
+        else:
+            restoring = True
+            begun = await _begun(kept_at, plan, planned, new_tables, lifecycle)
+            if begun is None:
+                return
+            unit = _unit(plan, planned, bounds, begun.tables, begun.restored)
+            keeper = SnapshotKeeper(unit, kept_at, LocalDisk(), begun.outcome, begun.size)
+            registry.register(SnapshotCollector(keeper))
         registry.register(UnitCollector(unit))
-        await _serve(unit, listen, settings, lifecycle, ops, loss)
+        await _serve(unit, listen, settings, lifecycle, ops, loss, keeper)
     finally:
         await ops.stop()
+
+
+async def _begun(
+    path: Path,
+    plan: Plan,
+    planned: PlannedUnit,
+    new_tables: Callable[[], ShardTables],
+    lifecycle: Lifecycle,
+) -> Start | None:
+    """What the unit starts with; None when the process was stopped meanwhile."""
+    begun: list[Start] = []
+
+    def begin() -> None:
+        begun.append(
+            start_from_file(
+                path,
+                snapshot_bytes_most(plan),
+                new_tables,
+                lambda data, tables: restore_tables(
+                    data, plan, planned.id, layout=layout_fields(plan), tables=tables
+                ),
+            )
+        )
+
+    if not await lifecycle.unless_stopped(in_daemon_thread(begin, "restore"), "restore"):
+        return None
+    log_start(begun[0], path)
+    return begun[0]
 
 
 async def _serve(
@@ -84,6 +138,7 @@ async def _serve(
     lifecycle: Lifecycle,
     ops: OpsServer,
     loss: PatchLoss | None,
+    keeper: SnapshotKeeper | None,
 ) -> None:
     service = IndexService(
         unit,
@@ -99,6 +154,8 @@ async def _serve(
         insecure=settings.insecure,
     )
     lifecycle.background(service.tick(), "tick")
+    if keeper is not None and settings.snapshot is not None:
+        lifecycle.background(keeper.keep(settings.snapshot.period_s), "snapshot")
     get_logger("maintenance").info(
         "unit is up",
         shard=unit.shard,
@@ -110,20 +167,32 @@ async def _serve(
     )
     await lifecycle.stopping.wait()
     await server.stop(settings.bounds.drain_s)
+    if keeper is not None and settings.snapshot is not None:
+        await keeper.write_last(settings.snapshot.drain_s)
+
+
+def _tables(plan: Plan, planned: PlannedUnit, settings: MaintenanceSettings) -> ShardTables:
+    seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed
+    return ShardTables(index_shape(plan), planned.shard, random_seed=seed)
 
 
 def _unit(
-    plan: Plan, planned: PlannedUnit, settings: MaintenanceSettings, bounds: UnitBounds
+    plan: Plan,
+    planned: PlannedUnit,
+    bounds: UnitBounds,
+    tables: ShardTables,
+    restored: RestoredFrom | None = None,
 ) -> MaintenanceUnit:
-    seed = secrets.randbits(63) if settings.random_seed is None else settings.random_seed
+    epoch = new_epoch()
     return MaintenanceUnit(
         plan,
         planned.id,
-        epoch=new_epoch(),
+        epoch=restored.epoch_after(epoch) if restored else epoch,
         layout=layout_fields(plan),
-        tables=ShardTables(index_shape(plan), planned.shard, random_seed=seed),
+        tables=tables,
         now_us=now_us(),
         bounds=bounds,
+        restored=restored,
     )
 
 

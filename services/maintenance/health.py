@@ -1,18 +1,36 @@
 """What a maintenance unit says of itself."""
 
+from collections.abc import Mapping
+
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from services.runtime.ops import Health
 
 
-def unit_health(unit: MaintenanceUnit | None, stopping: bool, *, lost_on_purpose: int = 0) -> Health:
+def unit_health(
+    unit: MaintenanceUnit | None,
+    stopping: bool,
+    *,
+    lost_on_purpose: int = 0,
+    restoring: bool = False,
+    snapshot: Mapping[str, object] | None = None,
+) -> Health:
     """Ready as soon as it listens: agents must reach a refilling unit, or it would never be refilled.
 
-    `unit` is None as long as its kernels are being compiled. `lost_on_purpose`: messages of a drill.
+    `unit` is None as long as its kernels are being compiled, then while it is `restoring` its own snapshot.
+    `lost_on_purpose`: messages of a drill. `snapshot`: facts of the unit's own, if it keeps one.
     """
+    if unit is None and restoring:
+        return Health(ready=False, state="restoring", reasons=["the unit's own snapshot is being read"])
     if unit is None:
         return Health(ready=False, state="compiling", reasons=["kernels are being compiled"])
     if stopping:
         state, reasons = "draining", ["the unit is stopping"]
+    elif not unit.settled and unit.restored is not None:
+        awaited = ", ".join(unit.awaited_workers())
+        state, reasons = (
+            "correcting",
+            [f"edges whose view is newer than the snapshot wait until these have reported: {awaited}"],
+        )
     elif not unit.settled:
         awaited = ", ".join(unit.awaited_workers())
         state, reasons = "refilling", [f"no snapshot is given out until these have reported: {awaited}"]
@@ -34,4 +52,6 @@ def unit_health(unit: MaintenanceUnit | None, stopping: bool, *, lost_on_purpose
         "subscriber_lag_groups": unit.subscriber_lags(),
         "lost_on_purpose": lost_on_purpose,
     }
+    if snapshot is not None:
+        details["snapshot"] = dict(snapshot)
     return Health(ready=not stopping, state=state, reasons=reasons, details=details)
