@@ -28,14 +28,15 @@ converges; but an *older* group would overwrite a newer one, hence the sequence 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+_WORD: Final = np.dtype("<u4")
 
-@dataclass(frozen=True, slots=True)
-class Patches:
+
+class Patches(NamedTuple):
     """What an edit changed, for the subscribers of the shard."""
 
     payload: bytes
@@ -50,6 +51,8 @@ class Patches:
 class PatchRun:
     """Patch groups of several kernel calls, being collected."""
 
+    __slots__ = ("_groups", "_parts", "_rebuilt", "_work")
+
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._groups = 0
@@ -58,7 +61,7 @@ class PatchRun:
 
     def add(self, words: NDArray[np.uint32], groups: int, work: int = 0) -> None:
         """Append groups as the kernels wrote them."""
-        self._parts.append(words.astype("<u4", copy=False).tobytes())
+        self._parts.append(words.astype(_WORD, copy=False).tobytes())
         self._groups += groups
         self._work += work
 

@@ -15,6 +15,11 @@ from kvcompass.index.patches import Patches, PatchRun
 from kvcompass.index.shape import IndexShape, table_size
 from kvcompass.index.table_writer import GROW_AT, OUT_WORDS, TableWriter
 from kvcompass.kernels.state import FLIPS, HELD, HOLDINGS_DIGEST, MOVES, PINNED, PINNED_EVER, new_scratch
+from kvcompass.tier import Tier
+
+_KEY: Final = np.dtype(np.uint64)
+_TIER: Final = np.dtype(np.uint8)
+_TIERS: Final = bytes([Tier.NONE, Tier.VRAM, Tier.DRAM])
 
 
 class ShardTables:
@@ -41,6 +46,8 @@ class ShardTables:
             )
             for table in range(shape.tables)
         ]
+        self._table_count = shape.tables
+        self._worker_slots = shape.worker_slots
         self._busy: set[int] = set()
         """Tables that grow, shrink or are rid of something: kept, for whoever edits asks each time."""
         self._growths = 0
@@ -179,8 +186,8 @@ class ShardTables:
         self._check_worker(table, slot)
         if self.is_clearing(table, slot):
             return 0, 0
-        worker = self._tables[table].table.workers[slot]
-        return int(worker[HELD]), int(worker[HOLDINGS_DIGEST])
+        workers = self._tables[table].table.workers
+        return workers.item(slot, HELD), workers.item(slot, HOLDINGS_DIGEST)
 
     def holdings(self, table: int, slot: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         """Keys and tiers of one worker, in no particular order: uint64[n], uint8[n]. Costs a scan."""
@@ -247,12 +254,13 @@ class ShardTables:
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         self._check_worker(table, slot)
-        keys = np.array(keys, np.uint64)
-        tiers = np.array(tiers, np.uint8)
+        keys = np.array(keys, _KEY)
+        tiers = np.array(tiers, _TIER)
         if keys.ndim != 1 or keys.shape != tiers.shape:
             raise ProtocolError(f"{keys.size} keys came with {tiers.size} tiers", field="tiers")
-        if tiers.size and int(tiers.max()) > 2:
-            raise ProtocolError(f"tier {int(tiers.max())} does not exist", field="tiers")
+        unknown = tiers.tobytes().translate(None, _TIERS)
+        if unknown:
+            raise ProtocolError(f"tier {max(unknown)} does not exist", field="tiers")
         return keys, tiers
 
     def _count(self, column: int) -> int:
@@ -267,7 +275,7 @@ class ShardTables:
         )
 
     def _check_worker(self, table: int, slot: int) -> None:
-        if not (0 <= table < self.shape.tables and 0 <= slot < self.shape.worker_slots):
+        if not (0 <= table < self._table_count and 0 <= slot < self._worker_slots):
             raise KVCompassError(
                 f"table {table}, slot {slot} is outside {self.shape.tables} tables of"
                 f" {self.shape.worker_slots} slots; give the worker another in the plan",

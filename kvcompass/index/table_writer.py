@@ -103,18 +103,18 @@ class TableWriter:
         """The table that will double this one, while it is made ready."""
         self._leaving: list[NDArray[Any]] = []
         """Memory of tables that were replaced."""
-        self.table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
-        size_in_memory = sum(array.nbytes for array in written_at_random(self.table))
+        table = new_table(size, table_id, salt(), np.zeros((worker_slots, 2), np.uint64))
+        size_in_memory = sum(array.nbytes for array in written_at_random(table))
         if size_in_memory > _LARGE:
-            Touching(written_at_random(self.table)).touch(size_in_memory)
+            Touching(written_at_random(table)).touch(size_in_memory)
         self._layout = size.layout
-        self._blank = blank_table(self.table)
-        self.wide = self._blank
+        self._blank = blank_table(table)
+        self.lay(table, self._blank)
 
     @property
     def entries(self) -> int:
         """Keys in the table."""
-        return int(self.table.counts[ENTRIES])
+        return self.table.counts.item(ENTRIES)
 
     @property
     def slots(self) -> int:
@@ -130,7 +130,12 @@ class TableWriter:
     def is_busy(self) -> bool:
         """`step` has more to do."""
         waits = self.clearing or self._leaving or self._ended_report() is not None
-        return self.is_growing or bool(waits) or self._beside is not None or self._next is not None
+        return bool(waits) or self.is_growing or self._beside is not None or self._next is not None
+
+    def lay(self, table: Table, wide: Table) -> None:
+        """Let these be the table and the one that doubles it; `edit` hands both to its kernel."""
+        self.table, self.wide = table, wide
+        self._arrays = (*table, *wide, *self._scratch)
 
     def edit(self, keys: U64, slot: int, tiers: NDArray[np.uint8], run: PatchRun) -> None:
         """Set one worker's tier at each key, in order; go on growing in proportion to what that filled."""
@@ -147,16 +152,7 @@ class TableWriter:
         before = self.entries
         while True:
             start, end, groups, status = edit_keys(
-                *self.table,
-                *self.wide,
-                *self._scratch,
-                keys,
-                tiers,
-                start,
-                self._id,
-                slot,
-                self._out,
-                0,
+                *self._arrays, keys, tiers, start, self._id, slot, self._out, 0
             )
             run.add(self._out[:end], int(groups))
             if status == FULL:
@@ -168,10 +164,11 @@ class TableWriter:
                 break
         if report is not None:
             report.after_edit(self.table, keys)
-        inserted = max(0, self.entries - before)
+        entries = self.entries
+        inserted = max(0, entries - before)
         if self.is_growing:
             self.grow(run, _SPLITS_AN_EDIT + _SPLITS_AN_INSERT * inserted)
-        elif self._next is not None or self.entries > self._grow_at * self.slots:
+        elif self._next is not None or entries > self._grow_at * self.slots:
             self._make_ready(run, _TOUCHED_AN_EDIT + _TOUCHED_AN_INSERT * inserted)
         elif self._beside is not None:
             self._go_on_beside(self._beside, run)
@@ -199,7 +196,10 @@ class TableWriter:
 
     def _ended_report(self) -> int | None:
         """Slot of a worker whose report has ended."""
-        return next((slot for slot, report in self.reports.items() if report.has_ended), None)
+        for slot, report in self.reports.items():
+            if report.has_ended:
+                return slot
+        return None
 
     def _sweep(self, slot: int, run: PatchRun) -> None:
         """Withdraw some of what a worker that has reported does not hold any more."""
@@ -327,17 +327,19 @@ class TableWriter:
             self._next = wide, Touching((*written_at_random(wide), wide.edges))
         wide, touching = self._next
         if touching.touch(touched):
-            self.wide, self._next = wide, None
+            self._next = None
+            self.lay(self.table, wide)
             self._add_grow(GROW_BEGIN, run)
 
     def _swap(self, run: PatchRun) -> None:
-        wide, self.wide = self.wide, self._blank
+        wide = self.wide
+        self.lay(self.table, self._blank)
         if not finish_growth(wide, self._scratch, self.table):
             self._rebuild(run)
             return
         wide.counts[SPLIT] = 0
         self._leave(self.table)
-        self.table = wide
+        self.lay(wide, self._blank)
         for report in self.reports.values():
             report.table_doubled()
         self.growths += 1
@@ -373,7 +375,8 @@ class TableWriter:
         for old in (self.table, self.wide):
             if old is not self._blank:
                 self._leave(old)
-        self.table, self.wide, self._beside, self._next = new, self._blank, None, None
+        self._beside = self._next = None
+        self.lay(new, self._blank)
         run.restart()
 
     def _leave(self, old: Table) -> None:

@@ -12,7 +12,7 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.keys.shards import shards_of
+from kvcompass.keys.shards import keys_of
 from kvcompass.plan.model import Plan
 from kvcompass.roles.handshake import check_handshake
 from kvcompass.roles.messages import (
@@ -43,6 +43,7 @@ EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
 WORK_SLICES: Final = 8
 """Slices edited in one call: a few milliseconds, whatever the size of a report."""
+_FEW_KEYS: Final = 16
 BUSY_KEYS: Final = 32
 """Keys edited in one call while a table is growing or is made ready for it: each does a part of that."""
 
@@ -77,7 +78,7 @@ class MaintenanceUnit:
         self._layout = layout
         self._tables = tables
         self._lease_us = plan.routing.lease_ms * 1_000
-        self._shards = plan.shards
+        self._keys = keys_of(unit.shard, plan.shards)
         self._worker_keys_most = plan.worker_shard_entries_max
         self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
         self._desk = SubscriberDesk(
@@ -474,9 +475,8 @@ class MaintenanceUnit:
             )
         if not keys.size:
             return None
-        # Shards are ranges of the key space: the least key and the largest tell for all between.
-        ends = int(keys.min()), int(keys.max())
-        if shards_of(ends, self._shards) == [self.shard, self.shard]:
+        least, largest = _ends(keys)
+        if least in self._keys and largest in self._keys:
             return None
         return Refusal(field, f"a key belongs to another shard than {self.shard}")
 
@@ -512,9 +512,12 @@ class MaintenanceUnit:
         return True
 
     def _edit(self, source: WorkerSource, keys: NDArray[np.uint64], tiers: NDArray[np.uint8]) -> None:
-        for start in range(0, keys.size, EDIT_SLICE):
-            stop = start + EDIT_SLICE
-            source.backlog.append((keys[start:stop], tiers[start:stop]))
+        if 0 < keys.size <= EDIT_SLICE:
+            source.backlog.append((keys, tiers))
+        else:
+            for start in range(0, keys.size, EDIT_SLICE):
+                stop = start + EDIT_SLICE
+                source.backlog.append((keys[start:stop], tiers[start:stop]))
         source.changed = source.changed or keys.size > 0
         self._edit_slices(source)
 
@@ -539,6 +542,14 @@ class MaintenanceUnit:
             if busy:
                 break
         self._end_report(source)
+
+
+def _ends(keys: NDArray[np.uint64]) -> tuple[int, int]:
+    """The least key and the largest. A call of numpy takes as long as the list of a dozen does."""
+    if keys.size > _FEW_KEYS:
+        return int(keys.min()), int(keys.max())
+    few = keys.tolist()
+    return min(few), max(few)
 
 
 def _went_back(source: WorkerSource, sequence: int) -> Refusal:

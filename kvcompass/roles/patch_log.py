@@ -1,24 +1,22 @@
 """The newest patch groups of a shard, numbered, in a ring with a bound: every subscriber's outbox at once."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedGroups:
-    """`count` consecutive patch groups, the first of them numbered `first`."""
+class LoggedGroups(NamedTuple):
+    """`groups` consecutive patch groups, the first of them numbered `first`."""
 
     first: int
-    count: int
+    groups: int
     payload: bytes
     work: int
-    """What applying them costs a view, in groups; at least `count`."""
+    """What applying them costs a view, in groups; at least as many."""
 
     @property
     def last(self) -> int:
         """Number of the last group."""
-        return self.first + self.count - 1
+        return self.first + self.groups - 1
 
 
 _NEAR: Final = 16
@@ -85,8 +83,8 @@ class PatchLog:
             work += self._entries[stop].work
             stop += 1
         run = self._entries[start:stop]
-        count = sum(entry.count for entry in run)
-        return LoggedGroups(run[0].first, count, b"".join(entry.payload for entry in run), work)
+        groups = sum(entry.groups for entry in run)
+        return LoggedGroups(run[0].first, groups, b"".join(entry.payload for entry in run), work)
 
     def _holding(self, sequence: int) -> int:
         """Position of the entry with this group. Most subscribers are near the end: looked at first."""
@@ -102,7 +100,7 @@ class PatchLog:
     def _forget_first(self) -> None:
         entry = self._entries[self._head]
         self.floor = entry.last
-        self._groups -= entry.count
+        self._groups -= entry.groups
         self._bytes -= len(entry.payload)
         self._head += 1
         if self._head * 2 > len(self._entries):

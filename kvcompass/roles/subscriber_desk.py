@@ -113,10 +113,10 @@ class SubscriberDesk:
             return [self._next_chunk(subscription, subscription.snapshot)]
         assert subscription.cursor is not None
         messages: list[UnitToEdge] = []
-        groups = self._log.after(subscription.cursor, self._bounds.message_groups)
-        if groups is not None:
-            messages.append(PatchGroups(self._epoch, groups.first, groups.count, groups.payload))
-            subscription.cursor = groups.last
+        run = self._log.after(subscription.cursor, self._bounds.message_groups)
+        if run is not None:
+            messages.append(PatchGroups(self._epoch, run.first, run.groups, run.payload))
+            subscription.cursor = run.last
         if subscription.cursor == self._log.sequence and now_us >= subscription.watermark_due_us:
             messages.append(Watermark(self._epoch, self._log.sequence, self._tables.digest()))
             subscription.watermark_due_us = now_us + self._bounds.watermark_period_us

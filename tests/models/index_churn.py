@@ -185,7 +185,7 @@ def crowded(seed: int, *, edits: int, layout: TableLayout = DEFAULT) -> Work:
     nodes = 24 + seed % 60
     size = TableSize(buckets=27, nodes_a=nodes, nodes_b=nodes, layout=churn.writer.shape.table_layout)
     (writer,) = churn.writer._tables
-    writer.table = new_table(size, 0, seed, writer.table.workers)
+    writer.lay(new_table(size, 0, seed, writer.table.workers), writer.wide)
     churn.load()
     rng = random.Random(seed)
     for key in keys_of(edits, seed).tolist():

@@ -86,7 +86,7 @@ def test_a_key_given_twice_counts_once() -> None:
 def assert_built(build: BulkBuild, keys: np.ndarray, values: np.ndarray) -> None:
     churn = Churn(1)
     (writer,) = churn.writer._tables
-    writer.table = build.table
+    writer.lay(build.table, writer.wide)
     churn.load()
     assert churn.view.lookup(keys)[:, 0].tolist() == values.tolist()
     seen = sorted(int(entry) for entry in build.table.slot_entry if entry)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcompass.keys import PrefixHasher, namespace, prefix_keys, shard_of
+from kvcompass.keys.shards import keys_of
 from kvcompass.plan.model import ModelIdentity
 from tests.models.keys_naive import naive_key, naive_namespace, naive_shard
 
@@ -90,3 +91,12 @@ def test_shards_are_equal_parts_of_the_key_space(keys: list[int], shards: int) -
 def test_the_ends_of_the_key_space_belong_to_the_first_and_last_shard(shards: int) -> None:
     ends = np.array([0, 2**63 - 1], dtype=np.uint64)
     assert shard_of(ends, shards).tolist() == [0, shards - 1]
+
+
+@given(st.integers(1, 65_536), st.data())
+def test_the_keys_of_a_shard_are_those_whose_shard_it_is(shards: int, data: st.DataObject) -> None:
+    shard = data.draw(st.integers(0, shards - 1))
+    keys = keys_of(shard, shards)
+    assert naive_shard(keys[0], shards) == naive_shard(keys[-1], shards) == shard
+    assert keys[0] == 0 or naive_shard(keys[0] - 1, shards) == shard - 1
+    assert keys[-1] == 2**63 - 1 or naive_shard(keys[-1] + 1, shards) == shard + 1

@@ -25,11 +25,13 @@ from tests.models.replication_table import DictTables
 LEASE_US = 3 * S
 
 
-def new_unit(now_us: int = 0, *, shards: int = 1, epoch: int = 10, **bounds: int) -> MaintenanceUnit:
+def new_unit(
+    unit_id: str = "unit-0", *, shards: int = 1, epoch: int = 10, now_us: int = 0, **bounds: int
+) -> MaintenanceUnit:
     plan = replication_plan(shards=shards)
     return MaintenanceUnit(
         plan,
-        "unit-0",
+        unit_id,
         epoch=epoch,
         layout=layout_fields(plan),
         tables=DictTables(),
@@ -252,12 +254,15 @@ def test_a_stranger_another_layout_and_an_old_plan_are_refused_by_name():
     connect(unit, near)
 
 
-def test_a_key_of_another_shard_is_refused():
-    unit = new_unit(shards=2)
-    plan = replication_plan(shards=2)
+@pytest.mark.parametrize("stray", [0, 2**63 - 1])
+@pytest.mark.parametrize("others", [0, 2, 60])
+def test_a_key_of_another_shard_is_refused(stray: int, others: int):
+    unit, plan = new_unit("unit-1", shards=3), replication_plan(shards=3)
     a = TwinAgent("a-0", layout_fields(plan))
     session, _ = connect(unit, a)
-    (refusal,) = unit.on_agent_message(session, a.edit({2**63 - 1: 1}), 0)
+    own = {2**62 + key: 1 for key in range(others)}
+    assert unit.on_agent_message(session, a.edit(own), 0) == [Acknowledgement(1)]
+    (refusal,) = unit.on_agent_message(session, a.edit(own | {stray: 1}), 0)
     assert isinstance(refusal, Refusal)
     assert refusal.field == "edits.keys"
 

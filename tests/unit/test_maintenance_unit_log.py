@@ -26,7 +26,7 @@ def test_a_reader_gets_every_group_once_and_in_order(counts, groups_max):
     cursor, received = 0, b""
     while (run := log.after(cursor, groups_max)) is not None:
         assert run.first == cursor + 1
-        assert run.count <= max(groups_max, *counts)
+        assert run.groups <= max(groups_max, *counts)
         received += run.payload
         cursor = run.last
     assert cursor == log.sequence == sum(counts)
@@ -43,7 +43,7 @@ def test_a_reader_in_the_middle_of_an_entry_gets_the_whole_entry(counts, data):
     else:
         assert run is not None
         assert run.first <= cursor + 1 <= run.last
-        assert run.payload == payload_of(run.first, run.count)
+        assert run.payload == payload_of(run.first, run.groups)
 
 
 @given(entries, st.integers(1, 20), st.integers(1, 20))
