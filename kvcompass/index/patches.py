@@ -27,7 +27,6 @@ Everything is absolute (a value, a bucket's whole image, a bit, never a differen
 converges; but an *older* group would overwrite a newer one, hence the sequence guard in `IndexView.apply`.
 """
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
