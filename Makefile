@@ -88,6 +88,7 @@ bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*
 	$(BIN)/python -m bench.keys
 	$(BIN)/python -m bench.ladder --json out/bench/ladder.json
 	$(BIN)/python -m bench.engine_model --json out/bench/engine_model.json
+	$(BIN)/python -m bench.unit_snapshot --json out/bench/unit_snapshot.json
 
 faults: setup ## Breaks a lab of processes in every way under load, and writes out/faults.json
 	$(BIN)/kvcompass lab faults --json out/faults.json
