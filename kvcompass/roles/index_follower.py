@@ -17,6 +17,7 @@ from kvcompass.roles.messages import (
     Refusal,
     SnapshotChunk,
     SubscribeRequest,
+    Unavailable,
     UnitToEdge,
     Watermark,
 )
@@ -57,6 +58,10 @@ class ResubscribeReason(StrEnum):
     """Nothing came for longer than the bound."""
     LOST = "lost"
     """The connection broke."""
+    UNAVAILABLE = "unavailable"
+    """An edge that was asked for the shard cannot serve it, or not yet."""
+    MOVED = "moved"
+    """Nothing is wrong: the shard is followed elsewhere from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,11 @@ class IndexFollower:
         """Of the view; the table's at `applied_sequence` in `unit_epoch`, or the view is wrong."""
         return self._view.digest(self.shard)
 
+    @property
+    def loaded(self) -> bool:
+        """The shard has had a snapshot: it is read, and goes on where it is."""
+        return self._unit_epoch != 0
+
     def state(self, now_us: int) -> FollowerState:
         """How far the shard can be trusted."""
         if self._heard_us is None:
@@ -204,8 +214,12 @@ class IndexFollower:
         self._drop_partial()
         self._verified = self.was_exact = False
         if self._snapshot_wanted:
-            return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0)
-        return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence)
+            return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0, shard=self.shard)
+        return self.resume_request()
+
+    def resume_request(self) -> SubscribeRequest:
+        """Where the view is: what a stream beside the present one would go on from. Changes nothing."""
+        return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence, self.shard)
 
     def stream_ended(self, reason: ResubscribeReason) -> None:
         """The caller gave the stream up, or lost it. The view is served on."""
@@ -225,6 +239,8 @@ class IndexFollower:
             case Refusal():
                 self.refusal = message
                 return Resubscribe(ResubscribeReason.REFUSED, f"{message.field}: {message.message}")
+            case Unavailable():
+                return Resubscribe(ResubscribeReason.UNAVAILABLE, message.reason.value)
             case _:
                 assert_never(message)
 

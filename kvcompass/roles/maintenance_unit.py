@@ -3,7 +3,7 @@
 The unit is the only writer of its shard. Each worker is the source of truth for its own fields, so a unit
 that starts empty is refilled by agents; until it is, it gives out no snapshot: its emptiness would be false.
 One that starts with its own snapshot is corrected by them. Here is the agents' side: streams, leases,
-reports. The edges' side is `SubscriberDesk`.
+reports. The edges' side is `UnitDesk`.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ from kvcompass.roles.messages import (
 )
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.shard_writer import ShardWriter
-from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.unit_capture import UnitCapture
+from kvcompass.roles.unit_desk import UnitDesk
 from kvcompass.roles.unit_snapshot_bytes import SavedWorker, SnapshotHead
 from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource
 
@@ -81,7 +81,7 @@ class MaintenanceUnit:
         self._keys = keys_of(unit.shard, plan.shards)
         self._worker_keys_most = plan.worker_shard_entries_max
         self._sources = {worker.id: WorkerSource(worker) for worker in plan.workers}
-        self._desk = SubscriberDesk(
+        self._desk = UnitDesk(
             tables,
             epoch=epoch,
             layout=layout,

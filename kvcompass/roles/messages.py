@@ -6,6 +6,7 @@ by the message: `keys` is uint64[n], `tiers` uint8[n] (values of `kvcompass.tier
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -126,11 +127,13 @@ class SubscribeRequest:
     handshake: Handshake
     unit_epoch: int
     applied_sequence: int
+    shard: int = 0
+    """What is asked for. An edge that serves this has all shards; a unit has one, and does not look."""
 
 
 EdgeToUnit: TypeAlias = SubscribeRequest | Acknowledgement
 
-# --- maintenance unit -> edge ---------------------------------------------------------------------
+# --- maintenance unit -> edge, and edge -> edge of its region --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,25 @@ class Watermark:
     digest: int
 
 
-UnitToEdge: TypeAlias = SnapshotChunk | PatchGroups | Watermark | Refusal
+class UnavailableReason(StrEnum):
+    """Why an edge does not pass a shard on. A closed set."""
+
+    NOT_EXACT = "not_exact"
+    """Its own view is not known to be equal to the unit's table."""
+    FOLLOWS_EDGE = "follows_edge"
+    """It follows another edge itself. Whoever does serves nobody, so that none follow in a circle."""
+    UNKNOWN = "unknown"
+    """A reason of a later version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """An edge's answer where a unit would serve: follow the unit. The stream ends after it."""
+
+    reason: UnavailableReason
+
+
+UnitToEdge: TypeAlias = SnapshotChunk | PatchGroups | Watermark | Refusal | Unavailable
 
 # --- load: `load.proto` ---------------------------------------------------------------------------
 

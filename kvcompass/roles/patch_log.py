@@ -1,6 +1,6 @@
 """The newest patch groups of a shard, numbered, in a ring with a bound: every subscriber's outbox at once."""
 
-from bisect import bisect_right
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 
@@ -22,8 +22,8 @@ class LoggedGroups(NamedTuple):
 _NEAR: Final = 16
 
 
-def _first(entry: LoggedGroups) -> int:
-    return entry.first
+def _last(entry: LoggedGroups) -> int:
+    return entry.last
 
 
 class PatchLog:
@@ -47,14 +47,15 @@ class PatchLog:
         self.restarted_at = 0
         """Sequence that stands for the newest change that patches cannot express."""
 
-    def append(self, payload: bytes, groups: int, work: int = 0) -> None:
+    def append(self, payload: bytes, groups: int, work: int = 0, *, known: int = 0) -> None:
         """Numbers `groups` groups. O(1) amortised; forgets from the front beyond the bounds.
 
-        `work`: what applying them costs a view beyond `groups`, in groups.
+        `work`: what applying them costs a view beyond `groups`, in groups. `known`: how many of them, the
+        first ones, the log has already: they came in a message that is not cut, and keep their numbers.
         """
-        assert groups > 0
-        self._entries.append(LoggedGroups(self.sequence + 1, groups, payload, groups + work))
-        self.sequence += groups
+        assert 0 <= known < groups
+        self._entries.append(LoggedGroups(self.sequence + 1 - known, groups, payload, groups + work))
+        self.sequence += groups - known
         self._groups += groups
         self._bytes += len(payload)
         while self._groups > self._groups_max or self._bytes > self._bytes_max:
@@ -62,8 +63,11 @@ class PatchLog:
 
     def restart(self) -> None:
         """Takes one sequence for a change that is no patch (a rebuilt table); forgets everything before."""
-        self.sequence += 1
-        self.floor = self.restarted_at = self.sequence
+        self.begin(self.sequence + 1)
+
+    def begin(self, sequence: int) -> None:
+        """Forgets everything and goes on after `sequence`, which a snapshot stands for."""
+        self.sequence = self.floor = self.restarted_at = sequence
         self._entries.clear()
         self._head = self._groups = self._bytes = 0
 
@@ -80,6 +84,8 @@ class PatchLog:
         stop = start + 1
         work = self._entries[start].work
         while stop < len(self._entries) and work + self._entries[stop].work <= work_max:
+            if self._entries[stop].first != self._entries[stop - 1].last + 1:
+                break
             work += self._entries[stop].work
             stop += 1
         run = self._entries[start:stop]
@@ -87,13 +93,13 @@ class PatchLog:
         return LoggedGroups(run[0].first, groups, b"".join(entry.payload for entry in run), work)
 
     def _holding(self, sequence: int) -> int:
-        """Position of the entry with this group. Most subscribers are near the end: looked at first."""
+        """Position of the first entry with this group. Most subscribers are near the end: looked at first."""
         entries = self._entries
         start = len(entries) - 1
         near = max(self._head, start - _NEAR)
-        if entries[near].first > sequence:
-            return max(self._head, bisect_right(entries, sequence, lo=self._head, hi=near, key=_first) - 1)
-        while entries[start].first > sequence:
+        if entries[near].last >= sequence:
+            return bisect_left(entries, sequence, lo=self._head, hi=near, key=_last)
+        while entries[start - 1].last >= sequence:
             start -= 1
         return start
 

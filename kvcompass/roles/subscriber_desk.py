@@ -1,11 +1,14 @@
-"""The edges' side of a maintenance unit: whoever follows the shard, and what each is still to be sent.
+"""Whoever follows a shard, and what each is still to be sent: a unit's subscribers, and an edge's.
 
 Sequences number patch groups. Subscribers are cursors into one bounded log; one that has fallen off it, or
 begins, is sent a snapshot. All that need one share it, as long as the log tells what came after it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Protocol
 
+from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
 from kvcompass.roles.handshake import check_handshake
 from kvcompass.roles.messages import (
     Acknowledgement,
@@ -17,25 +20,44 @@ from kvcompass.roles.messages import (
     Watermark,
 )
 from kvcompass.roles.patch_log import PatchLog
-from kvcompass.roles.shard_writer import EncodedPatches, ShardWriter
+from kvcompass.roles.shard_writer import FrozenTables
 from kvcompass.roles.subscription import Snapshot, Subscription
-from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 
 
-class SubscriberDesk:
-    """State machine of all Subscribe streams of a unit. Reads the tables, never edits them."""
+class CopiedTables(Protocol):
+    """The tables of one shard that snapshots are made of."""
+
+    @property
+    def is_growing(self) -> bool:
+        """A table is being doubled: there is no snapshot until that is over."""
+        ...
+
+    def freeze(self) -> FrozenTables:
+        """Begins to copy the whole shard; nothing may be edited until that is whole.
+
+        Not while a table is growing.
+        """
+        ...
+
+    def digest(self) -> int:
+        """Of the tables now."""
+        ...
+
+
+class SubscriberDesk(ABC):
+    """State machine of all Subscribe streams of a shard. Reads the tables, never edits them."""
 
     def __init__(
         self,
-        tables: ShardWriter,
+        tables: CopiedTables,
         *,
         epoch: int,
         layout: Mapping[str, str],
         plan_version: int,
-        bounds: UnitBounds,
-        counters: UnitCounters,
+        bounds: DeskBounds,
+        counters: DeskCounters,
     ) -> None:
-        """`epoch`, `layout` and `plan_version` are the unit's; `counters` is counted into."""
+        """`epoch`: of the unit that writes the tables. `counters` is counted into."""
         self._tables = tables
         self._epoch = epoch
         self._layout = layout
@@ -58,30 +80,18 @@ class SubscriberDesk:
             for subscription in self._subscriptions
         }
 
-    def tables_changed(self, patches: EncodedPatches) -> None:
-        """What the last edit did to the tables: from here on it is sent."""
-        if not patches.groups:
-            return
-        if patches.rebuilt:
-            self._log.restart()
-            self._counters.rebuilds += 1
-        else:
-            self._log.append(patches.payload, patches.groups, patches.work)
-        if self._snapshot is not None and not self._is_recent(self._snapshot):
-            self._snapshot = None
-        self._counters.growths = self._tables.growths
-
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
         """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
         refusal = check_handshake(request.handshake, self._layout, self._plan_version)
         if refusal is None and len(self._subscriptions) >= self._bounds.subscriptions:
-            refusal = Refusal("subscriptions", f"this unit serves at most {self._bounds.subscriptions}")
+            refusal = Refusal("subscriptions", f"at most {self._bounds.subscriptions} are served here")
         if refusal is not None:
             self._counters.refusals += 1
             return refusal
         replay = (
             request.unit_epoch == self._epoch
-            and self._log.floor <= request.applied_sequence <= self._log.sequence
+            and request.applied_sequence >= self._log.floor
+            and not self._is_impossible(request.applied_sequence)
         )
         subscription = Subscription(
             request.handshake.component_id,
@@ -106,8 +116,8 @@ class SubscriberDesk:
         One that needs a snapshot, where none is recent, waits while a table is growing or is copied for it:
         both are over soon.
         """
-        behind = subscription.cursor is None or subscription.cursor < self._log.floor
-        if subscription.snapshot is None and behind and not self._begin_snapshot(subscription):
+        begins = subscription.snapshot is None and self.needs_snapshot(subscription)
+        if begins and not self._begin_snapshot(subscription):
             return []
         if subscription.snapshot is not None:
             return [self._next_chunk(subscription, subscription.snapshot)]
@@ -117,11 +127,16 @@ class SubscriberDesk:
         if run is not None:
             messages.append(PatchGroups(self._epoch, run.first, run.groups, run.payload))
             subscription.cursor = run.last
-        if subscription.cursor == self._log.sequence and now_us >= subscription.watermark_due_us:
-            messages.append(Watermark(self._epoch, self._log.sequence, self._tables.digest()))
-            subscription.watermark_due_us = now_us + self._bounds.watermark_period_us
+        watermark = self._watermark(subscription, now_us)
+        if watermark is not None:
+            messages.append(watermark)
         subscription.served = subscription.served or bool(messages)
         return messages
+
+    def needs_snapshot(self, subscription: Subscription) -> bool:
+        """What it was sent last is not in the log, or a snapshot is on its way to it."""
+        cursor = subscription.cursor
+        return subscription.snapshot is not None or cursor is None or cursor < self._log.floor
 
     @property
     def is_copying(self) -> bool:
@@ -132,6 +147,19 @@ class SubscriberDesk:
         """Go on with that."""
         if self._snapshot is not None and not self._snapshot.tables.is_whole:
             self._snapshot.tables.step()
+
+    @abstractmethod
+    def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:
+        """What a subscriber is to compare its view with, if that is due."""
+
+    def _is_impossible(self, applied_sequence: int) -> bool:
+        """No view of this epoch can be there."""
+        return applied_sequence > self._log.sequence
+
+    def _forget_old_snapshot(self) -> None:
+        """The log has grown: one that it no longer reaches back to serves nobody who begins."""
+        if self._snapshot is not None and not self._is_recent(self._snapshot):
+            self._snapshot = None
 
     def _is_recent(self, snapshot: Snapshot) -> bool:
         """The log tells what came after it, and has room for as much again while it is being sent."""

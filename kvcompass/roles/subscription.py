@@ -1,4 +1,4 @@
-"""A subscriber of a shard, as its unit sees it: a place in the patch log, or a snapshot under way."""
+"""A subscriber of a shard, as its server sees it: a place in the patch log, or a snapshot under way."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class Snapshot:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """State of one Subscribe stream. The unit is its only owner; compared by identity."""
+    """State of one Subscribe stream. Its desk is the only owner; compared by identity."""
 
     subscriber: str
     cursor: int | None
@@ -25,6 +25,7 @@ class Subscription:
     """The snapshot being sent."""
     next_chunk: int = 0
     watermark_due_us: int = 0
+    """When there may be something to send although nothing has changed: its next watermark."""
     acknowledged: int = 0
     """Applied sequence that the subscriber told last."""
     waits: bool = False

@@ -2,23 +2,15 @@
 
 from dataclasses import dataclass
 
+from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
+
 
 @dataclass(frozen=True, slots=True)
-class UnitBounds:
+class UnitBounds(DeskBounds):
     """Limits and periods of a unit."""
 
-    log_groups: int = 65_536
-    """Patch groups kept for subscribers that are behind; one further behind gets a snapshot."""
-    log_bytes: int = 16 << 20
-    message_groups: int = 256
-    """Patch groups sent in one message, or what costs a view as much; one log entry may exceed it."""
-    chunk_bytes: int = 1 << 18
-    """Payload of a snapshot chunk: an edge decodes one in 0.5-1 ms."""
     report_keys: int = 16_000_000
     """Keys of one full report, and of the edits that come between its chunks."""
-    subscriptions: int = 1_024
-    watermark_period_us: int = 1_000_000
-    """Watermarks go out at this period, when idle too; a follower that hears nothing for longer is stale."""
     compare_period_us: int = 5_000_000
     """Between two comparisons of a worker's holdings with the table, while it keeps changing."""
     request_period_us: int = 1_000_000
@@ -30,7 +22,7 @@ class UnitBounds:
 
 
 @dataclass(slots=True)
-class UnitCounters:
+class UnitCounters(DeskCounters):
     """What happened, ever. Each field is a metric."""
 
     edited_keys: int = 0
@@ -48,9 +40,5 @@ class UnitCounters:
     """Changes that no patch tells: each sends every subscriber a snapshot."""
     growths: int = 0
     """Tables doubled in place."""
-    refusals: int = 0
     over_bound: int = 0
     """Refusals of workers that have more keys than the plan allows them."""
-    snapshots: int = 0
-    overflows: int = 0
-    """Subscribers that fell off the log and were sent a snapshot."""

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Final, TypeVar
+from contextlib import aclosing
+from typing import Final
 
 from kvcompass.errors import ProtocolError
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
@@ -12,13 +13,17 @@ from kvcompass.roles.messages import (
     AgentToUnit,
     EdgeToUnit,
     Refusal,
-    SubscribeRequest,
     UnitToAgent,
     UnitToEdge,
 )
-from kvcompass.roles.subscription import Subscription
 from services.maintenance.patch_loss import PatchLoss
-from services.maintenance.pulse import Pulse
+from services.replication.pulse import Pulse
+from services.replication.served_stream import (
+    Published,
+    StreamRules,
+    first_message,
+    serve_subscription,
+)
 from services.runtime.logs import get_logger
 from services.wire.rpc import Context
 
@@ -30,8 +35,6 @@ _BUSY_TICK_S: Final = 0.001
 
 _STALL_US: Final = 200_000
 """A tick this late means that this process did not run: a long edit, a suspended machine."""
-
-_Message = TypeVar("_Message")
 
 _log = get_logger("maintenance")
 
@@ -55,9 +58,9 @@ class IndexService:
         """`loss`: what is lost on purpose, where the settings allow that."""
         self._unit = unit
         self._clock = clock
-        self._flush_s = flush_s
-        self._hello_timeout_s = hello_timeout_s
-        self._loss = loss
+        self._rules = StreamRules(hello_timeout_s, flush_s)
+        if loss is not None:
+            self._rules = StreamRules(hello_timeout_s, flush_s, loss.takes)
         self._changed = Pulse()
 
     async def tick(self) -> None:
@@ -83,7 +86,7 @@ class IndexService:
         self, messages: AsyncIterator[AgentToUnit], _context: Context
     ) -> AsyncIterator[UnitToAgent]:
         """One worker's Report stream."""
-        hello = await self._first(messages)
+        hello = await first_message(messages, self._rules.hello_timeout_s)
         if not isinstance(hello, AgentHello):
             yield (
                 hello
@@ -123,56 +126,8 @@ class IndexService:
         self, messages: AsyncIterator[EdgeToUnit], _context: Context
     ) -> AsyncIterator[UnitToEdge]:
         """One edge's Subscribe stream."""
-        request = await self._first(messages)
-        if not isinstance(request, SubscribeRequest):
-            yield (
-                request
-                if isinstance(request, Refusal)
-                else Refusal("subscribe", "a Subscribe stream begins with a subscribe request")
-            )
-            return
-        opened = self._unit.subscribe(request, self._clock())
-        subscriber = request.handshake.component_id
-        if isinstance(opened, Refusal):
-            _log.warning("edge refused", edge=subscriber, field=opened.field, message=opened.message)
-            yield opened
-            return
-        _log.info("edge subscribed", edge=subscriber, replay_from=opened.cursor)
-        acknowledgements = asyncio.create_task(self._acknowledgements(opened, messages))
-        try:
-            while True:
-                batch = self._unit.take(opened, self._clock())
-                for message in batch:
-                    if self._loss is None or not self._loss.takes(message):
-                        yield message
-                if not batch:
-                    await self._changed.wait(self._until_watermark_s(opened))
-                    await asyncio.sleep(self._flush_s)
-        finally:
-            acknowledgements.cancel()
-            self._unit.unsubscribe(opened)
-            _log.info("edge unsubscribed", edge=subscriber)
-
-    def _until_watermark_s(self, subscription: Subscription) -> float:
-        return max(_TICK_S, (subscription.watermark_due_us - self._clock()) / 1e6)
-
-    async def _acknowledgements(
-        self, subscription: Subscription, messages: AsyncIterator[EdgeToUnit]
-    ) -> None:
-        try:
-            async for message in messages:
-                if isinstance(message, Acknowledgement):
-                    self._unit.acknowledged(subscription, message)
-        except ProtocolError as error:
-            _log.warning("edge sent nonsense", edge=subscription.subscriber, error=str(error))
-
-    async def _first(self, messages: AsyncIterator[_Message]) -> _Message | Refusal:
-        try:
-            async with asyncio.timeout(self._hello_timeout_s):
-                return await anext(messages)
-        except StopAsyncIteration:
-            return Refusal("stream", "the stream ended before its first message")
-        except TimeoutError:
-            return Refusal("stream", f"no first message within {self._hello_timeout_s} s")
-        except ProtocolError as error:
-            return Refusal(error.field, str(error))
+        published = Published(self._unit, self._changed)
+        stream = serve_subscription(messages, lambda _request: published, self._clock, self._rules)
+        async with aclosing(stream):
+            async for message in stream:
+                yield message

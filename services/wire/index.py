@@ -124,6 +124,7 @@ def encode_edge_to_unit(message: core.EdgeToUnit) -> bytes:
                 handshake=handshake_to_pb(message.handshake),
                 unit_epoch=message.unit_epoch,
                 applied_sequence=message.applied_sequence,
+                shard=message.shard,
             )
             return pb.EdgeToUnit(subscribe=subscribe).SerializeToString()
         case core.Acknowledgement():
@@ -139,7 +140,10 @@ def decode_edge_to_unit(data: bytes) -> core.EdgeToUnit:
         case "subscribe":
             subscribe = envelope.subscribe
             return core.SubscribeRequest(
-                handshake_from_pb(subscribe.handshake), subscribe.unit_epoch, subscribe.applied_sequence
+                handshake_from_pb(subscribe.handshake),
+                subscribe.unit_epoch,
+                subscribe.applied_sequence,
+                subscribe.shard,
             )
         case "acknowledgement":
             return core.Acknowledgement(envelope.acknowledgement.sequence)
@@ -178,6 +182,9 @@ def encode_unit_to_edge(message: core.UnitToEdge) -> bytes:
             return pb.UnitToEdge(watermark=watermark).SerializeToString()
         case core.Refusal():
             return pb.UnitToEdge(refusal=refusal_to_pb(message)).SerializeToString()
+        case core.Unavailable():
+            unavailable = pb.Unavailable(reason=message.reason.value)
+            return pb.UnitToEdge(unavailable=unavailable).SerializeToString()
         case _:
             assert_never(message)
 
@@ -205,6 +212,8 @@ def decode_unit_to_edge(data: bytes) -> core.UnitToEdge:
             return core.Watermark(watermark.unit_epoch, watermark.sequence, watermark.digest)
         case "refusal":
             return refusal_from_pb(envelope.refusal)
+        case "unavailable":
+            return core.Unavailable(_unavailable_reason(envelope.unavailable.reason))
         case _:
             raise _empty("UnitToEdge")
 
@@ -250,6 +259,13 @@ def acknowledgement_to_pb(acknowledgement: core.Acknowledgement) -> pb.Acknowled
 
 
 # --- inside ---------------------------------------------------------------------------------------
+
+
+def _unavailable_reason(name: str) -> core.UnavailableReason:
+    try:
+        return core.UnavailableReason(name)
+    except ValueError:
+        return core.UnavailableReason.UNKNOWN
 
 
 def _renewal_to_pb(renewal: core.Renewal) -> pb.Renewal:

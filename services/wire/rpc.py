@@ -48,6 +48,14 @@ class IndexMaintenance(Protocol):
         ...
 
 
+class ViewSubscriptions(Protocol):
+    """What an edge serves of the same service, for other edges of its region."""
+
+    def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> AsyncIterator[UnitToEdge]:
+        """One stream a (subscriber, shard)."""
+        ...
+
+
 class LoadExchange(Protocol):
     """What an edge serves."""
 
@@ -68,10 +76,14 @@ def register_index_maintenance(server: grpc.aio.Server, service: IndexMaintenanc
         "Report": grpc.stream_stream_rpc_method_handler(
             service.report, index.decode_agent_to_unit, index.encode_unit_to_agent
         ),
-        "Subscribe": grpc.stream_stream_rpc_method_handler(
-            service.subscribe, index.decode_edge_to_unit, index.encode_unit_to_edge
-        ),
+        "Subscribe": _subscribe_handler(service),
     }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_INDEX, handlers),))
+
+
+def register_view_subscriptions(server: grpc.aio.Server, service: ViewSubscriptions) -> None:
+    """Serves `service` on a server that has not started. `Report` is answered UNIMPLEMENTED there."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Subscribe": _subscribe_handler(service)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_INDEX, handlers),))
 
 
@@ -94,7 +106,7 @@ def report(channel: grpc.aio.Channel) -> Opener[AgentToUnit, UnitToAgent]:
 
 
 def subscribe(channel: grpc.aio.Channel) -> Opener[EdgeToUnit, UnitToEdge]:
-    """Edge -> maintenance unit."""
+    """Edge -> maintenance unit, or another edge of its region."""
     return _opener(channel, f"/{_INDEX}/Subscribe", index.encode_edge_to_unit, index.decode_unit_to_edge)
 
 
@@ -122,6 +134,12 @@ async def read(call: grpc.aio.StreamStreamCall[_Sent, _Received]) -> _Received |
             "a message could not be decoded; the other side differs in version", field="message"
         )
     return message
+
+
+def _subscribe_handler(service: ViewSubscriptions) -> "grpc.RpcMethodHandler[Any, Any]":
+    return grpc.stream_stream_rpc_method_handler(
+        service.subscribe, index.decode_edge_to_unit, index.encode_unit_to_edge
+    )
 
 
 def _opener(

@@ -15,6 +15,7 @@ from kvcompass.roles.messages import (
     Refusal,
     Renewal,
     SnapshotChunk,
+    Unavailable,
     UnitToEdge,
     Watermark,
 )
@@ -62,6 +63,8 @@ def unit_to_edge(message: UnitToEdge) -> int:
             return _STREAM + _DIGEST
         case Refusal():
             return _ENVELOPE + len(message.field) + len(message.message)
+        case Unavailable():
+            return _ENVELOPE + len(message.reason)
         case _:
             assert_never(message)
 

@@ -20,12 +20,16 @@ PLAIN = [
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.ReportRequest("gap")),
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.Acknowledgement(2**40)),
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.Refusal("quantum", "128 is not 256")),
-    (index.encode_edge_to_unit, index.decode_edge_to_unit, m.SubscribeRequest(HANDSHAKE, 4, 99)),
+    (index.encode_edge_to_unit, index.decode_edge_to_unit, m.SubscribeRequest(HANDSHAKE, 4, 99, 3)),
     (index.encode_edge_to_unit, index.decode_edge_to_unit, m.Acknowledgement(1)),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.SnapshotChunk(1, 2, 3, 0, 4, b"abc")),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.PatchGroups(1, 2, 3, b"\x00\xff")),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Watermark(1, 2, 2**64 - 1)),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Refusal("plan_version", "too old")),
+    *(
+        (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Unavailable(reason))
+        for reason in m.UnavailableReason
+    ),
 ]
 
 
@@ -34,6 +38,17 @@ PLAIN = [
 )
 def test_a_message_survives_the_wire(encode, decode, message):
     assert decode(encode(message)) == message
+
+
+def test_a_reason_of_a_later_version_is_still_a_reason():
+    data = pb.UnitToEdge(unavailable=pb.Unavailable(reason="leaving")).SerializeToString()
+    assert index.decode_unit_to_edge(data) == m.Unavailable(m.UnavailableReason.UNKNOWN)
+
+
+def test_a_request_of_the_version_before_names_the_first_shard():
+    old = pb.SubscribeRequest(handshake=index.handshake_to_pb(HANDSHAKE), unit_epoch=4, applied_sequence=99)
+    data = pb.EdgeToUnit(subscribe=old).SerializeToString()
+    assert index.decode_edge_to_unit(data) == m.SubscribeRequest(HANDSHAKE, 4, 99, 0)
 
 
 edits = st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2)), max_size=20)

@@ -71,3 +71,26 @@ def test_a_restart_takes_one_sequence_and_forgets_what_was_before(before, after)
         log.append(payload_of(log.sequence + 1, count), count)
     run = log.after(log.floor, 10_000)
     assert run is None if not after else run is not None and run.first == sum(before) + 2
+
+
+@given(
+    st.integers(0, 50),
+    st.lists(st.tuples(st.integers(1, 5), st.integers(0, 8)), min_size=1, max_size=30),
+    st.data(),
+)
+def test_messages_that_overlap_are_handed_out_whole_and_miss_nothing(start, messages, data):
+    """A message that came again with more is kept as it came: its first groups are known already."""
+    log = PatchLog(groups_max=10_000, bytes_max=10_000)
+    log.begin(start)
+    for new, known in messages:
+        known = min(known, log.sequence - start)
+        first = log.sequence + 1 - known
+        log.append(payload_of(first, known + new), known + new, known=known)
+    assert log.sequence == start + sum(new for new, _ in messages)
+    cursor = data.draw(st.integers(start, log.sequence))
+    work = data.draw(st.integers(1, 20))
+    while (run := log.after(cursor, work)) is not None:
+        assert run.first <= cursor + 1 <= run.last
+        assert run.payload == payload_of(run.first, run.count)
+        cursor = run.last
+    assert cursor == log.sequence

@@ -390,10 +390,13 @@ class SubscribeRequest(_message.Message):
     HANDSHAKE_FIELD_NUMBER: _builtins.int
     UNIT_EPOCH_FIELD_NUMBER: _builtins.int
     APPLIED_SEQUENCE_FIELD_NUMBER: _builtins.int
+    SHARD_FIELD_NUMBER: _builtins.int
     unit_epoch: _builtins.int
     """epoch the view follows, 0 when it has none"""
     applied_sequence: _builtins.int
     """the view is exact up to here"""
+    shard: _builtins.int
+    """an edge that serves this has all; a unit has one and does not look"""
     @_builtins.property
     def handshake(self) -> Global___Handshake: ...
     def __init__(
@@ -402,10 +405,11 @@ class SubscribeRequest(_message.Message):
         handshake: Global___Handshake | None = ...,
         unit_epoch: _builtins.int = ...,
         applied_sequence: _builtins.int = ...,
+        shard: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "handshake", b"handshake", "unit_epoch", b"unit_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "handshake", b"handshake", "shard", b"shard", "unit_epoch", b"unit_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -419,6 +423,7 @@ class UnitToEdge(_message.Message):
     PATCHES_FIELD_NUMBER: _builtins.int
     WATERMARK_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___SnapshotChunk: ...
     @_builtins.property
@@ -427,6 +432,8 @@ class UnitToEdge(_message.Message):
     def watermark(self) -> Global___Watermark: ...
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
+    @_builtins.property
+    def unavailable(self) -> Global___Unavailable: ...
     def __init__(
         self,
         *,
@@ -434,16 +441,39 @@ class UnitToEdge(_message.Message):
         patches: Global___Patches | None = ...,
         watermark: Global___Watermark | None = ...,
         refusal: Global___Refusal | None = ...,
+        unavailable: Global___Unavailable | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "patches", b"patches", "refusal", b"refusal", "snapshot", b"snapshot", "watermark", b"watermark"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "patches", b"patches", "refusal", b"refusal", "snapshot", b"snapshot", "unavailable", b"unavailable", "watermark", b"watermark"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "patches", b"patches", "refusal", b"refusal", "snapshot", b"snapshot", "watermark", b"watermark"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "patches", b"patches", "refusal", b"refusal", "snapshot", b"snapshot", "unavailable", b"unavailable", "watermark", b"watermark"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["snapshot", "patches", "watermark", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["snapshot", "patches", "watermark", "refusal", "unavailable"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___UnitToEdge: _TypeAlias = UnitToEdge  # noqa: Y015
+
+@_typing.final
+class Unavailable(_message.Message):
+    """An edge cannot serve the shard now; the stream ends after it. Follow the unit, or ask again later."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """not_exact, follows_edge"""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unavailable: _TypeAlias = Unavailable  # noqa: Y015
 
 @_typing.final
 class SnapshotChunk(_message.Message):

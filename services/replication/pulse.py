@@ -1,4 +1,4 @@
-"""Wakes every waiting subscriber stream when the shard has changed."""
+"""Wakes every waiting subscriber stream when what it is served from has changed."""
 
 import asyncio
 
