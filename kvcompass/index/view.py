@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
 from kvcompass.index.arena import Arena
-from kvcompass.index.image_bytes import new_image, new_row
+from kvcompass.index.frozen_shard import FrozenShard
+from kvcompass.index.image_bytes import Image, new_image, new_row
 from kvcompass.index.patches import ApplyResult
 from kvcompass.index.shape import IndexShape, size_of, table_size
 from kvcompass.index.snapshot_decoder import SnapshotDecoder
@@ -178,6 +179,22 @@ class IndexView:
         """Digest of a shard's tables; equal to the writer's at the same sequence."""
         wide = self._wide[shard * self._width : (shard + 1) * self._width, DIGEST]
         return int(np.bitwise_xor.reduce(self._held(shard)[:, DIGEST]) ^ np.bitwise_xor.reduce(wide))
+
+    def is_growing(self, shard: int) -> bool:
+        """A table of the shard is being doubled: there is no copy of it until that is over."""
+        return bool(self._wide[shard * self._width : (shard + 1) * self._width, BUCKETS].any())
+
+    def freeze(self, shard: int) -> FrozenShard:
+        """A snapshot of a present shard, to be copied part by part: it must not change until that is whole.
+
+        Other shards may, even if all images must move for them: what they were moved from stays as it is.
+        """
+        assert self.present[shard] and not self.is_growing(shard)
+        images = []
+        for row in self._held(shard):
+            base = int(row[BASE])
+            images.append(Image(row.copy(), self.words[base : base + self._arena.image_words(row)]))
+        return FrozenShard(images)
 
     def applied_sequence(self, shard: int) -> int:
         """The sequence the shard is exact at; 0 before its first snapshot."""

@@ -25,6 +25,8 @@ from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.wan.link import Link
 from lab.netem.metrics import exposition
 from lab.netem.report import Direction, Report
@@ -32,6 +34,7 @@ from services.edge.gauges import EdgeGauges
 from services.edge.metric_series import foresee
 from services.edge.metrics import EdgeMetrics
 from services.edge.readiness import Readiness
+from services.edge.relay_gauges import RelayGauges
 from services.maintenance.metrics import UnitCollector
 from services.runtime.http_metrics import HttpCutsCollector
 from services.worker_agent.metrics import AgentCollector
@@ -86,6 +89,10 @@ def edge_metrics() -> Iterable[Metric]:
     followers = (IndexFollower(0, view, handshake),)
     role = EdgeRole(_PLAN, "edge", lookup, epoch=1)
     registry.register(EdgeGauges(_PLAN, role, followers, Readiness(followers, _now_us), lambda: 0, _now_us))
+    relay = ViewRelay(
+        followers[0], view, edge_id="edge", layout=handshake.layout, plan_version=_PLAN.plan_version
+    )
+    registry.register(RelayGauges((relay,), (UpstreamChoice(_PLAN, "edge", 0),)))
     registry.register(HttpCutsCollector({}))
     return registry.collect()
 

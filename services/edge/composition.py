@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape
@@ -18,10 +19,13 @@ from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.warm import warm
-from services.edge.fleet.index_feed import follow
+from services.edge.fleet.index_feed import IndexFeed
 from services.edge.fleet.load_broadcaster import LoadBroadcaster
 from services.edge.fleet.load_service import LoadService
+from services.edge.fleet.view_service import ViewService
 from services.edge.forwarding.attempt_loop import AttemptLoop
 from services.edge.forwarding.forward import Forwarder
 from services.edge.forwarding.hops import Hops
@@ -36,9 +40,10 @@ from services.edge.listeners.public import PublicListener
 from services.edge.metric_series import foresee
 from services.edge.metrics import EdgeMetrics
 from services.edge.readiness import Readiness
+from services.edge.relay_gauges import RelayGauges, fed_by
 from services.edge.requests.callers import Callers
 from services.edge.requests.prompts import PromptReader
-from services.edge.settings import EdgeSettings
+from services.edge.settings import EdgeSettings, relay_bounds
 from services.prompt import PromptEncoder
 from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
@@ -50,7 +55,7 @@ from services.runtime.ops import OpsServer
 from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.settings import SettingsError
 from services.runtime.tls import server_context
-from services.wire.rpc import register_load_exchange
+from services.wire.rpc import register_load_exchange, register_view_subscriptions
 
 
 class EdgeService:
@@ -74,7 +79,12 @@ class EdgeService:
         self._handshake = Handshake(settings.id, epoch, PROTOCOL_VERSION, plan.plan_version, layout)
         self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
         remote = [edge.grpc_address for edge in plan.edges if edge.region != region]
-        for address in (*(unit.address for unit in plan.units), *remote):
+        self._choices = tuple(
+            UpstreamChoice(plan, settings.id, shard, bootstrap=settings.bootstrap, upstream=settings.upstream)
+            for shard in range(plan.shards)
+        )
+        near = [source.address for source in self._choices[0].edges]
+        for address in (*(unit.address for unit in plan.units), *remote, *near):
             self._dialer.component(address)  # dialled later, in the background: refused now
 
         queries = query_plan(plan)
@@ -82,6 +92,18 @@ class EdgeService:
         lookup = LookupUnit(view, queries, WorkerMap.of_plan(plan), plan.region_index(region))
         self.role = EdgeRole(plan, settings.id, lookup, epoch=epoch, policy=settings.policy)
         self.followers = tuple(IndexFollower(shard, view, self._handshake) for shard in range(plan.shards))
+        self.relays = tuple(
+            ViewRelay(
+                follower,
+                view,
+                edge_id=settings.id,
+                layout=layout,
+                plan_version=plan.plan_version,
+                bounds=relay_bounds(settings, plan.shards),
+            )
+            for follower in self.followers
+        )
+        self._views = ViewService(self.relays, now_us)
         self.readiness = Readiness(self.followers, now_us)
         self.metrics = EdgeMetrics(self.registry)
         foresee(self.metrics, plan, region)
@@ -113,6 +135,8 @@ class EdgeService:
             )
         )
 
+        self.registry.register(RelayGauges(self.relays, self._choices))
+
         tls = server_context(settings.tls) if settings.tls is not None else None
         public = PublicListener(self.gateway, control, limits)
         self.public_server = HttpServer(public, settings.listen or self.place.address)
@@ -131,7 +155,12 @@ class EdgeService:
             "fleet": self._plan.fleet,
             "plan_version": self._plan.plan_version,
             "readiness": self.readiness.public(),
-            "shards": self.readiness.shards(),
+            "shards": [
+                {**shard, **fed_by(relay, choice)}
+                for shard, relay, choice in zip(
+                    self.readiness.shards(), self.relays, self._choices, strict=True
+                )
+            ],
             "requests_in_progress": self.gateway.in_progress,
             "peer_requests_in_progress": self.peer.in_progress,
         }
@@ -143,7 +172,7 @@ class EdgeService:
             for stop in (self.ops.stop, self._peers.close, self._workers.close):
                 ending.push_async_callback(stop)
             grpc_server, _ = await serve_grpc(
-                lambda server: register_load_exchange(server, self._loads),
+                self._register,
                 settings.grpc_listen or self.place.grpc_address,
                 settings.tls,
                 insecure=settings.insecure,
@@ -166,27 +195,33 @@ class EdgeService:
         """
         await in_daemon_thread(partial(warm, self._plan.index.layout, self._plan.index.value_bits), "warm")
         self.readiness.warm = True
-        units = sorted(self._plan.units, key=lambda unit: unit.shard)
         broadcaster = LoadBroadcaster(
             self._plan, self.place.region, self.role, self._handshake, self._dialer, self.metrics
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(broadcaster.run(), name="broadcaster")
-            for follower, unit in zip(self.followers, units, strict=True):
-                feed = follow(
-                    unit.shard,
-                    unit.address,
-                    follower,
+            group.create_task(self._views.copy(), name="views")
+            for shard, (relay, choice) in enumerate(zip(self.relays, self._choices, strict=True)):
+                feed = IndexFeed(
+                    relay,
+                    choice,
                     self._dialer,
-                    random.Random(self._settings.random_seed + unit.shard),  # noqa: S311
+                    random.Random(self._settings.random_seed + shard),  # noqa: S311
+                    partial(self._views.changed, shard),
                 )
-                group.create_task(feed, name=f"shard {unit.shard}")
+                group.create_task(feed.run(), name=f"shard {shard}")
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        register_load_exchange(server, self._loads)
+        register_view_subscriptions(server, self._views)
 
     def _mode(self) -> Mapping[str, Any]:
         """The effective mode, for the first line of the log."""
         return {
             "region": self.place.region,
             "policy": self._settings.policy,
+            "bootstrap": self._settings.bootstrap,
+            "upstream": self._settings.upstream,
             "lab_mode": self._settings.lab_mode,
             "transport": transport_mode(self._settings),
             "plan_version": self._plan.plan_version,

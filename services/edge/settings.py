@@ -4,6 +4,8 @@ import math
 
 import msgspec
 
+from kvcompass.roles.desk_bounds import DeskBounds
+from kvcompass.roles.upstream_choice import Bootstrap, Upstream
 from kvcompass.routing.names import PolicyName
 from services.runtime.auth import ApiKeys
 from services.runtime.settings import CommonSettings, SettingsError
@@ -48,6 +50,16 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A peer edge that could not be reached is avoided for so long. (Workers: the plan's lease.)"""
 
 
+class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is kept for other edges of the region that follow this one."""
+
+    log_bytes: int = 32 << 20
+    """Newest patches of all shards together: whoever falls behind gets a snapshot. With 8 shards, 4 MiB
+    each: some 20 s of 2,000 changes a second."""
+    subscriptions: int = 64
+    """Edges served at once, a shard; one more follows the units."""
+
+
 class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One TOML file a process. Addresses are those of the plan's `[[edge]]` unless overridden here."""
 
@@ -63,6 +75,13 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     """A file with the same, instead of it. Relative to the settings file."""
     policy: PolicyName = "kvcompass"
     """`regional` sees only its own region's workers, `round_robin` no caches: both are there to compare."""
+    bootstrap: Bootstrap = "units"
+    """Whom the first snapshot comes from: the `units`, or a `peer`, any edge of this region that serves, and
+    where none does the units. With it a restart costs the WAN no snapshot; `units` needs nobody else."""
+    upstream: Upstream = "units"
+    """Whom the index is followed from then on: the `units`, or an `edge`, the first one of the region before
+    this one in the plan that is alive; so one WAN stream a region and shard feeds all its edges. With `edge`,
+    set `bootstrap = "peer"` too. Falls back to the units by itself (docs/edge-to-edge.md)."""
     lab_mode: bool = False
     """Anonymous callers belong to group `default` and see what an admin sees. Never in production."""
     api_keys: dict[str, str] = msgspec.field(default_factory=dict)
@@ -79,6 +98,14 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     """Of the jitter between reconnections."""
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
+    relay: Relay = Relay()
+
+
+def relay_bounds(settings: EdgeSettings, shards: int) -> DeskBounds:
+    """The bounds of one shard's relay."""
+    return DeskBounds(
+        log_bytes=max(1, settings.relay.log_bytes // shards), subscriptions=settings.relay.subscriptions
+    )
 
 
 def check_settings(settings: EdgeSettings) -> None:
@@ -94,6 +121,9 @@ def check_settings(settings: EdgeSettings) -> None:
     for name in Limits.__struct_fields__:
         if getattr(settings.limits, name) < 1:
             raise SettingsError("must be at least 1", field=f"limits.{name}")
+    for name in Relay.__struct_fields__:
+        if getattr(settings.relay, name) < 1:
+            raise SettingsError("must be at least 1", field=f"relay.{name}")
     for name in Timeouts.__struct_fields__:
         if not 0 <= getattr(settings.timeouts, name) < math.inf:
             raise SettingsError("must be a number of seconds, not negative", field=f"timeouts.{name}")

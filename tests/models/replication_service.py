@@ -30,8 +30,10 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.warm import warm
-from services.edge.fleet.index_feed import follow
+from services.edge.fleet.index_feed import IndexFeed
 from services.maintenance.patch_loss import PatchLoss
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us
@@ -159,12 +161,22 @@ class FollowingEdge:
             "edge-a", next(_epochs), PROTOCOL_VERSION, plan.plan_version, layout_fields(plan)
         )
         self.follower = NotingFollower(0, self.view, handshake, stale_after_us=stale_after_us)
-        self._address = address
+        self.relay = ViewRelay(
+            self.follower,
+            self.view,
+            edge_id="edge-a",
+            layout=layout_fields(plan),
+            plan_version=plan.plan_version,
+        )
+        self._plan = plan
+        self._dialer = Dialer({plan.units[0].address: address})
 
     @asynccontextmanager
     async def feed(self) -> AsyncIterator["FollowingEdge"]:
         """Follows until the context ends; may be entered again."""
-        feeding = asyncio.create_task(follow(0, self._address, self.follower, Dialer({}), random.Random(1)))
+        choice = UpstreamChoice(self._plan, "edge-a", 0)
+        feed = IndexFeed(self.relay, choice, self._dialer, random.Random(1))
+        feeding = asyncio.create_task(feed.run())
         try:
             yield self
         finally:

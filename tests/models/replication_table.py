@@ -23,6 +23,10 @@ def _digest(fields: Fields) -> int:
     return zlib.crc32(repr(sorted(fields.items())).encode())
 
 
+def _encoded(fields: Fields) -> bytes:
+    return b"".join(_GROUP.pack(*place, tier) for place, tier in fields.items())
+
+
 def _put(fields: Fields, key: int, table: int, slot: int, tier: int) -> None:
     if key == _CLEAR:
         for place in [place for place in fields if place[1:] == (table, slot)]:
@@ -161,8 +165,7 @@ class DictTables:
         return np.array(list(held), np.uint64), np.array(list(held.values()), np.uint8)
 
     def freeze(self) -> "FrozenDict":
-        data = b"".join(_GROUP.pack(*place, tier) for place, tier in self.fields.items())
-        return FrozenDict(self.digest(), data, self.snapshot_parts)
+        return FrozenDict(self.digest(), _encoded(self.fields), self.snapshot_parts)
 
     def snapshot(self) -> bytes:
         return self.freeze().data
@@ -197,6 +200,7 @@ class DictView:
     arriving: bytes = b""
     loads: int = 0
     drops: int = 0
+    snapshot_parts: int = 1
 
     def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
         self.begin_snapshot(shard)
@@ -238,6 +242,12 @@ class DictView:
 
     def digest(self, shard: int) -> int:
         return _digest(self.fields)
+
+    def is_growing(self, shard: int) -> bool:
+        return False
+
+    def freeze(self, shard: int) -> "FrozenDict":
+        return FrozenDict(_digest(self.fields), _encoded(self.fields), self.snapshot_parts)
 
     def applied_sequence(self, shard: int) -> int:
         return self.sequence

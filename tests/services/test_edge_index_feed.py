@@ -11,13 +11,12 @@ import pytest
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, SnapshotChunk, UnitToEdge
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from services.edge.fleet import index_feed
 from services.runtime.grpc_transport import Dialer
 from tests.models.replication_fleet import replication_plan
 from tests.models.replication_table import DictTables, DictView
-
-ADDRESS = "127.0.0.1:1"
-"""Nothing is dialled."""
 
 
 @dataclass
@@ -74,7 +73,9 @@ async def test_each_outage_is_told_once(
     plan = replication_plan()
     handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, layout_fields(plan))
     follower = IndexFollower(0, DictView(), handshake, stale_after_us=50_000)
-    feed = asyncio.create_task(index_feed.follow(0, ADDRESS, follower, Dialer({}), NoDelay(1)))
+    relay = ViewRelay(follower, DictView(), edge_id="edge-a", layout=handshake.layout, plan_version=1)
+    choice = UpstreamChoice(plan, "edge-a", 0)
+    feed = asyncio.create_task(index_feed.IndexFeed(relay, choice, Dialer({}), NoDelay(1)).run())
     try:
         async with asyncio.timeout(10):
             await ended.wait()

@@ -1,14 +1,19 @@
-"""Feeds one shard of the edge's view from its maintenance unit, for as long as the edge lives."""
+"""Feeds one shard of the edge's view from its unit or another edge, for as long as the edge lives."""
 
 import asyncio
 import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final, NoReturn
 
+import grpc
 import grpc.aio
 
 from kvcompass.errors import ProtocolError
-from kvcompass.roles.index_follower import IndexFollower, Resubscribe, ResubscribeReason
-from kvcompass.roles.messages import EdgeToUnit, PatchGroups, UnitToEdge
+from kvcompass.roles.index_follower import Resubscribe, ResubscribeReason
+from kvcompass.roles.messages import EdgeToUnit, PatchGroups, SubscribeRequest, UnitToEdge
+from kvcompass.roles.upstream_choice import Source, SourceKind, UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
@@ -17,65 +22,157 @@ from services.wire import rpc
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 2.0
 """A healed partition is noticed within this time."""
+_PROBE_S: Final = 0.5
+"""Between two looks whether another edge is to be asked."""
+_COPYING_S: Final = 0.001
+"""Between two looks whether a copy of the view is whole."""
 
 _Call = grpc.aio.StreamStreamCall[EdgeToUnit, UnitToEdge]
 
 _log = get_logger("index_feed")
 
 
-async def follow(
-    shard: int, address: str, follower: IndexFollower, dialer: Dialer, jitter: random.Random
-) -> NoReturn:
-    """Keeps `follower` on the stream of the unit at a plan address until cancelled.
+class IndexFeed:
+    """Keeps a shard on the stream that its choice says. Nobody else tells the relay what it follows."""
 
-    Every wait has a bound: silence for longer than the follower's stale bound ends a stream, and so does a
-    write that does not get through. A new stream follows after a jittered, capped delay.
-    """
-    assert follower.shard == shard
-    delay_s = _FIRST_DELAY_S
-    said: tuple[str, str] | None = None
-    async with dialer.channel(address) as channel:
-        while True:
-            ended = await _one_stream(channel, follower)
-            if follower.was_exact:
-                delay_s, said = _FIRST_DELAY_S, None
-            follower.stream_ended(ended.reason)
-            why = (ended.reason.value, ended.detail)
-            if why != said:  # once, not at every attempt
-                said = why
-                _log.warning("index stream ended", shard=shard, unit=address, reason=why[0], detail=why[1])
-            await asyncio.sleep(delay_s * jitter.uniform(0.5, 1.0))
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+    def __init__(
+        self,
+        relay: ViewRelay,
+        choice: UpstreamChoice,
+        dialer: Dialer,
+        jitter: random.Random,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_change` is called when there may be something to pass on to whoever follows this edge."""
+        self.relay = relay
+        self.choice = choice
+        self._follower = relay.follower
+        self._dialer = dialer
+        self._jitter = jitter
+        self._on_change = on_change
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._closing = AsyncExitStack()
 
+    async def run(self) -> NoReturn:
+        """Follows until cancelled.
 
-async def _one_stream(channel: grpc.aio.Channel, follower: IndexFollower) -> Resubscribe:
-    """Follows one stream to its end. Reading yields to the loop between messages: requests go on."""
-    bound_s = follower.stale_after_us / 1e6
-    call = rpc.subscribe(channel)()
-    acknowledged = follower.applied_sequence
-    try:
-        async with asyncio.timeout(bound_s):
-            await call.write(follower.subscribe_request())
-        while True:
+        Every wait has a bound: silence for longer than the follower's stale bound ends a stream, and so does
+        a write that does not get through. A new stream follows after a jittered, capped delay.
+        """
+        delay_s = _FIRST_DELAY_S
+        said: tuple[str, str, str] | None = None
+        async with self._closing:
+            while True:
+                source = self.choice.next(loaded=self._follower.loaded, now_us=now_us())
+                self.relay.follows(an_edge=source.kind is SourceKind.EDGE)
+                self._on_change()
+                ended = await self._one_stream(await self._channel(source))
+                if self._follower.was_exact or source.kind is SourceKind.EDGE:
+                    delay_s = _FIRST_DELAY_S
+                if self._follower.was_exact:
+                    said = None
+                self._follower.stream_ended(ended.reason)
+                self.choice.ended(ended.reason, loaded=self._follower.loaded, now_us=now_us())
+                if ended.reason is ResubscribeReason.MOVED:
+                    continue
+                why = (source.id, ended.reason.value, ended.detail)
+                if why != said:  # once, not at every attempt
+                    said = why
+                    _log.warning(
+                        "index stream ended",
+                        shard=self._follower.shard,
+                        source=source.id,
+                        reason=ended.reason.value,
+                        detail=ended.detail,
+                    )
+                await asyncio.sleep(delay_s * self._jitter.uniform(0.5, 1.0))
+                delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    async def _one_stream(self, channel: grpc.aio.Channel) -> Resubscribe:
+        """Follows one stream until it ends, or until another edge has proved to be the one to follow."""
+        if not self.choice.may_probe:
+            return await self._read(channel)
+        reading = asyncio.create_task(self._read(channel))
+        probing = asyncio.create_task(self._probe())
+        try:
+            await asyncio.wait((reading, probing), return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else probing.result()
+        finally:
+            reading.cancel()
+            probing.cancel()
+            await asyncio.gather(reading, probing, return_exceptions=True)
+
+    async def _read(self, channel: grpc.aio.Channel) -> Resubscribe:
+        """Reading yields to the loop between messages: requests go on."""
+        follower, relay = self._follower, self.relay
+        bound_s = follower.stale_after_us / 1e6
+        call = rpc.subscribe(channel)()
+        acknowledged = follower.applied_sequence
+        try:
             async with asyncio.timeout(bound_s):
-                message = await rpc.read(call)
-            if message is None:
-                return Resubscribe(ResubscribeReason.LOST, "the unit ended the stream")
-            ended = follower.on_message(message, now_us())
-            if ended is not None:
-                return ended
-            if not isinstance(message, PatchGroups) and follower.applied_sequence != acknowledged:
-                acknowledged = follower.applied_sequence
+                await call.write(follower.subscribe_request())
+            while True:
                 async with asyncio.timeout(bound_s):
-                    await call.write(follower.acknowledgement())
-    except TimeoutError:
-        return Resubscribe(ResubscribeReason.SILENCE, f"nothing for {bound_s} s")
-    except ProtocolError as error:
-        return Resubscribe(ResubscribeReason.BROKEN, str(error))
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-        return Resubscribe(ResubscribeReason.LOST, _why(error))
-    finally:
-        call.cancel()
+                    message = await rpc.read(call)
+                if message is None:
+                    return Resubscribe(ResubscribeReason.LOST, "the stream was ended at the other side")
+                while relay.is_copying:  # noqa: ASYNC110
+                    await asyncio.sleep(_COPYING_S)
+                ended = relay.on_message(message, now_us())
+                if ended is not None:
+                    return ended
+                self._on_change()
+                if not self.choice.may_stay(loaded=follower.loaded):
+                    return Resubscribe(ResubscribeReason.MOVED, "the first snapshot is here")
+                newest = relay.acknowledgement()
+                if not isinstance(message, PatchGroups) and newest.sequence != acknowledged:
+                    acknowledged = newest.sequence
+                    async with asyncio.timeout(bound_s):
+                        await call.write(newest)
+        except TimeoutError:
+            return Resubscribe(ResubscribeReason.SILENCE, f"nothing for {bound_s} s")
+        except ProtocolError as error:
+            return Resubscribe(ResubscribeReason.BROKEN, str(error))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            return Resubscribe(_reason(error), _why(error))
+        finally:
+            call.cancel()
+
+    async def _probe(self) -> Resubscribe:
+        """Asks other edges, each when it is due, until one serves."""
+        while True:
+            await asyncio.sleep(_PROBE_S * self._jitter.uniform(0.5, 1.0))
+            source = self.choice.to_probe(now_us()) if self._follower.loaded else None
+            if source is None:
+                continue
+            request = self._follower.resume_request()
+            answer = await self._first_answer(await self._channel(source), request)
+            if self.choice.probed(source, request, answer, now_us()):
+                return Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves")
+
+    async def _first_answer(self, channel: grpc.aio.Channel, request: SubscribeRequest) -> UnitToEdge | None:
+        """What a stream beside the present one begins with; it is ended then."""
+        call = rpc.subscribe(channel)()
+        try:
+            async with asyncio.timeout(self._follower.stale_after_us / 1e6):
+                await call.write(request)
+                return await rpc.read(call)
+        except (TimeoutError, ProtocolError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return None
+        finally:
+            call.cancel()
+
+    async def _channel(self, source: Source) -> grpc.aio.Channel:
+        if source.address not in self._channels:
+            channel = self._dialer.channel(source.address)
+            self._channels[source.address] = await self._closing.enter_async_context(channel)
+        return self._channels[source.address]
+
+
+def _reason(error: Exception) -> ResubscribeReason:
+    """An edge of the version before answers UNIMPLEMENTED: it is well, and cannot serve."""
+    unimplemented = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+    return ResubscribeReason.UNAVAILABLE if unimplemented else ResubscribeReason.LOST
 
 
 def _why(error: Exception) -> str:

@@ -1,0 +1,136 @@
+"""Whom an edge follows for a shard: its maintenance unit, or another edge of the region.
+
+Where `upstream` is "edge", an edge follows the first edge of its region, in the plan's order, that stands
+before it and serves; so the first that is alive follows the units, and the others follow it. Where none
+serves, the unit. Where a view is empty and `bootstrap` is "peer", the first snapshot comes from any edge of
+the region.
+
+The unit is where an edge falls back to at once: after an edge that failed, the next is not tried first, which
+might be as silent. (One that says it cannot serve costs no time.) An edge comes back when one before it has
+proved, on a stream beside the present one, that it serves.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, TypeAlias
+
+from kvcompass.plan.model import Plan
+from kvcompass.roles.index_follower import ResubscribeReason
+from kvcompass.roles.messages import PatchGroups, SubscribeRequest, UnitToEdge, Watermark
+
+Bootstrap: TypeAlias = Literal["units", "peer"]
+Upstream: TypeAlias = Literal["units", "edge"]
+
+RETURN_AFTER_US: Final = 5_000_000
+"""After an edge failed, or did not serve, until it is asked again."""
+DISTRUST_US: Final = 60_000_000
+"""The same after it sent what was wrong: each time costs a snapshot from the unit."""
+
+_WRONG: Final = (ResubscribeReason.DIGEST, ResubscribeReason.BROKEN, ResubscribeReason.EPOCH)
+
+
+class SourceKind(StrEnum):
+    """Who feeds a shard. A closed set: it is a metric's label."""
+
+    UNIT = "unit"
+    EDGE = "edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Somebody who serves the shard."""
+
+    kind: SourceKind
+    id: str
+    """In the plan."""
+    address: str
+    """host:port of the plan."""
+
+
+class UpstreamChoice:
+    """State machine of one shard's choice. Its driver opens one stream at a time, to what `next` says."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        edge_id: str,
+        shard: int,
+        *,
+        bootstrap: Bootstrap = "units",
+        upstream: Upstream = "units",
+    ) -> None:
+        """`edge_id`: of the edge that chooses."""
+        unit = next(unit for unit in plan.units if unit.shard == shard)
+        self.unit = Source(SourceKind.UNIT, unit.id, unit.address)
+        self.source = self.unit
+        """The one chosen last."""
+        self.fallbacks: Counter[ResubscribeReason] = Counter()
+        """Streams of edges that were left for the unit, by why."""
+        region = next(edge.region for edge in plan.edges if edge.id == edge_id)
+        edges = [edge for edge in plan.edges if edge.region == region]
+        place = next(number for number, edge in enumerate(edges) if edge.id == edge_id)
+        sources = [Source(SourceKind.EDGE, edge.id, edge.grpc_address) for edge in edges]
+        self._before = sources[:place] if upstream == "edge" else []
+        self._neighbours = sources[:place] + sources[place + 1 :] if bootstrap == "peer" else []
+        self._not_until_us: dict[Source, int] = {}
+
+    @property
+    def edges(self) -> list[Source]:
+        """Every edge that may be followed."""
+        return list(dict.fromkeys(self._before + self._neighbours))
+
+    @property
+    def may_probe(self) -> bool:
+        """There are edges that it would rather follow than the unit."""
+        return bool(self._before)
+
+    def next(self, *, loaded: bool, now_us: int) -> Source:
+        """Whom to open a stream to. `loaded`: the view has a snapshot already."""
+        candidates = self._before if loaded else self._neighbours
+        self.source = next((each for each in candidates if self._is_due(each, now_us)), self.unit)
+        return self.source
+
+    def may_stay(self, *, loaded: bool) -> bool:
+        """Whether the present source is still one to follow; an edge that gave a snapshot only is not."""
+        return self.source == self.unit or not loaded or self.source in self._before
+
+    def ended(self, reason: ResubscribeReason, *, loaded: bool, now_us: int) -> None:
+        """The stream of the present source has ended."""
+        if self.source == self.unit or reason is ResubscribeReason.MOVED:
+            return
+        self.fallbacks[reason] += 1
+        self._avoid(self.source, reason, now_us)
+        if loaded and reason is not ResubscribeReason.UNAVAILABLE:
+            for each in self._before:
+                self._not_until_us[each] = max(self._not_until_us.get(each, 0), now_us + RETURN_AFTER_US)
+
+    def to_probe(self, now_us: int) -> Source | None:
+        """The edge to ask, beside the present stream, whether it serves; None when there is none to ask now.
+
+        Precondition: the view is loaded. Answer with `probed`.
+        """
+        better = self._before
+        if self.source in self._before:
+            better = self._before[: self._before.index(self.source)]
+        return next((each for each in better if self._is_due(each, now_us)), None)
+
+    def probed(
+        self, source: Source, request: SubscribeRequest, answer: UnitToEdge | None, now_us: int
+    ) -> bool:
+        """Whether the present stream is to be left for that edge. `answer`: its first; None for silence.
+
+        It serves if it goes on from where the view was: with patches, or with word of the same epoch.
+        """
+        if isinstance(answer, PatchGroups | Watermark) and answer.unit_epoch == request.unit_epoch:
+            self._not_until_us.pop(source, None)
+            return True
+        self._avoid(source, ResubscribeReason.UNAVAILABLE, now_us)
+        return False
+
+    def _is_due(self, source: Source, now_us: int) -> bool:
+        return now_us >= self._not_until_us.get(source, now_us)
+
+    def _avoid(self, source: Source, reason: ResubscribeReason, now_us: int) -> None:
+        pause_us = DISTRUST_US if reason in _WRONG else RETURN_AFTER_US
+        self._not_until_us[source] = now_us + pause_us

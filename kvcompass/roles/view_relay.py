@@ -1,0 +1,199 @@
+"""One shard of an edge's view, and what the edge passes on of it to other edges of its region.
+
+The relay stands between the stream and the shard's follower, and serves what the follower applied. What its
+subscribers hear is the unit's: epochs, sequences, watermarks with the unit's digests. So they find out by
+themselves if this view, or this relay, is wrong; and when the unit falls silent, so does the relay.
+
+Nobody follows in a circle: **an edge serves a shard only while it follows that shard's unit itself.** Whoever
+follows an edge serves nobody, and ends what it served before it begins to. So behind every server of a stream
+between edges there is a unit and no edge, whatever plans and settings the edges have.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
+from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    PatchGroups,
+    Refusal,
+    SnapshotChunk,
+    SubscribeRequest,
+    Unavailable,
+    UnavailableReason,
+    UnitToEdge,
+    Watermark,
+)
+from kvcompass.roles.relay_desk import RelayDesk
+from kvcompass.roles.shard_writer import FrozenTables
+from kvcompass.roles.subscription import Subscription
+
+
+class CopiedView(Protocol):
+    """The view that snapshots are made of (`kvcompass.index.IndexView`)."""
+
+    def is_growing(self, shard: int) -> bool:
+        """A table of the shard is being doubled."""
+        ...
+
+    def freeze(self, shard: int) -> FrozenTables:
+        """Begins to copy a shard; it must not change until that is whole. Not while a table grows."""
+        ...
+
+    def digest(self, shard: int) -> int:
+        """Of the shard as it is."""
+        ...
+
+
+@dataclass(slots=True)
+class RelayCounters(DeskCounters):
+    """What happened at a relay, ever. Each field is a metric."""
+
+    unavailable: int = 0
+    """Streams refused or ended, since the shard could not be served."""
+    payload_bytes: int = 0
+    """Of patches and snapshots sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardOfView:
+    """One shard of the view, as a desk wants it."""
+
+    view: CopiedView
+    shard: int
+
+    @property
+    def is_growing(self) -> bool:
+        return self.view.is_growing(self.shard)
+
+    def freeze(self) -> FrozenTables:
+        return self.view.freeze(self.shard)
+
+    def digest(self) -> int:
+        return self.view.digest(self.shard)
+
+
+class ViewRelay:
+    """State machine of one shard at an edge: follows it, and serves it while it may."""
+
+    def __init__(
+        self,
+        follower: IndexFollower,
+        view: CopiedView,
+        *,
+        edge_id: str,
+        layout: Mapping[str, str],
+        plan_version: int,
+        bounds: DeskBounds | None = None,
+    ) -> None:
+        """`edge_id`, `layout` and `plan_version` are this edge's own."""
+        self.follower = follower
+        self.counters = RelayCounters()
+        self._follows_edge = False
+        self._closed: set[Subscription] = set()
+        """Streams that this edge served when it began to follow an edge: they are over."""
+        self._edge_id = edge_id
+        self._desk = RelayDesk(
+            _ShardOfView(view, follower.shard),
+            layout=layout,
+            plan_version=plan_version,
+            bounds=bounds or DeskBounds(),
+            counters=self.counters,
+        )
+
+    # --- the stream that it follows ---------------------------------------------------------------
+
+    def follows(self, *, an_edge: bool) -> None:
+        """A new stream is about to be opened, to an edge or to the unit. Call it before that."""
+        self._follows_edge = an_edge
+        if an_edge:
+            self._closed.update(self._desk.subscriptions)
+
+    def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
+        """Takes the stream's next message, for the follower and for whoever follows this edge.
+
+        Precondition: not `is_copying`.
+        """
+        assert not self._desk.is_copying
+        follower = self.follower
+        applied, snapshots = follower.applied_sequence, follower.counters.snapshots
+        ended = follower.on_message(message, now_us)
+        if follower.counters.snapshots != snapshots:
+            self._desk.begin(follower.unit_epoch, follower.applied_sequence)
+        elif isinstance(message, PatchGroups) and follower.applied_sequence > applied:
+            self._desk.relay(message, follower.applied_sequence - applied)
+        elif isinstance(message, Watermark) and ended is None and message.sequence == applied:
+            self._desk.heard(message)
+        return ended
+
+    def acknowledgement(self) -> Acknowledgement:
+        """What is applied here and at every edge that follows this one."""
+        own = self.follower.acknowledgement().sequence
+        return Acknowledgement(min(own, self._desk.acknowledged_by_all))
+
+    # --- whoever follows this edge ----------------------------------------------------------------
+
+    @property
+    def subscribers(self) -> int:
+        """Streams served now."""
+        return len(self._desk.subscriptions) - len(self._closed)
+
+    def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal | Unavailable:
+        """Opens a stream to another edge: the missed suffix where the log has it, else a snapshot."""
+        unavailable = self._unavailable(now_us)
+        if unavailable is None and self.follower.state(now_us) is not FollowerState.EXACT:
+            unavailable = UnavailableReason.NOT_EXACT
+        if unavailable is not None:
+            self.counters.unavailable += 1
+            return Unavailable(unavailable)
+        if request.handshake.component_id == self._edge_id:
+            self.counters.refusals += 1
+            return Refusal("component_id", f"{self._edge_id} would follow itself; mend connect_via")
+        return self._desk.subscribe(request, now_us)
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """The stream has ended."""
+        self._closed.discard(subscription)
+        self._desk.unsubscribe(subscription)
+
+    def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
+        """The subscriber's view is exact up to a sequence."""
+        self._desk.acknowledged(subscription, acknowledgement)
+
+    def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
+        """The next messages for a subscriber, a few at a time; after `Unavailable` the stream ends.
+
+        What was applied is passed on while the view is being verified; a snapshot is not.
+        """
+        closed = UnavailableReason.FOLLOWS_EDGE if subscription in self._closed else None
+        unavailable = closed or self._unavailable(now_us)
+        if unavailable is not None:
+            self.counters.unavailable += 1
+            return [Unavailable(unavailable)]
+        exact = self.follower.state(now_us) is FollowerState.EXACT
+        if not exact and self._desk.needs_snapshot(subscription):
+            return []
+        messages = self._desk.take(subscription, now_us)
+        for message in messages:
+            if isinstance(message, PatchGroups | SnapshotChunk):
+                self.counters.payload_bytes += len(message.payload)
+        return messages
+
+    @property
+    def is_copying(self) -> bool:
+        """The view is being copied for a snapshot: the shard must not change."""
+        return self._desk.is_copying
+
+    def copy_part(self) -> None:
+        """Go on with that, 1-2 ms."""
+        self._desk.copy_part()
+
+    def _unavailable(self, now_us: int) -> UnavailableReason | None:
+        """Why nobody is served at all."""
+        if self._follows_edge:
+            return UnavailableReason.FOLLOWS_EDGE
+        if self.follower.state(now_us) in (FollowerState.ABSENT, FollowerState.STALE):
+            return UnavailableReason.NOT_EXACT
+        return None
