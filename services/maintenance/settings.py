@@ -105,9 +105,7 @@ def _fault_of(path: Path) -> str:
     except OSError as error:
         return f"{path} cannot be: {error.strerror}"
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        return (
-            f"{path.parent} cannot be written to: a new file is made there each time"
-        )
+        return f"{path.parent} cannot be written to: a new file is made there each time"
     return ""
 
 

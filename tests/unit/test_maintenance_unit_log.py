@@ -91,6 +91,6 @@ def test_messages_that_overlap_are_handed_out_whole_and_miss_nothing(start, mess
     work = data.draw(st.integers(1, 20))
     while (run := log.after(cursor, work)) is not None:
         assert run.first <= cursor + 1 <= run.last
-        assert run.payload == payload_of(run.first, run.count)
+        assert run.payload == payload_of(run.first, run.groups)
         cursor = run.last
     assert cursor == log.sequence
