@@ -33,8 +33,12 @@ class PrefixHasher:
 
     def feed(self, tokens: npt.NDArray[np.int32]) -> None:
         """Append tokens (int32, one dimension) to the prefix. The array is neither kept nor changed."""
-        self._sha.update(_token_bytes(tokens))
-        self._length += len(tokens)
+        self.feed_bytes(_token_bytes(tokens))
+
+    def feed_bytes(self, tokens: bytes | memoryview) -> None:
+        """Append tokens that are bytes already: int32, little endian, one after the other."""
+        self._sha.update(tokens)
+        self._length += len(tokens) // _TOKEN_BYTES
 
     def key(self) -> int:
         """Return the 63-bit key of the tokens fed so far. More may be fed afterwards."""

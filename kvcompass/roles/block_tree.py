@@ -207,10 +207,12 @@ class BlockTree:
         run = self._runs[hashes[done]]
         first = run.hashes.index(hashes[done])
         count = _in_common(run.hashes, first, hashes, done)
-        if not self._same_tokens(run, first, data, done, count):
+        same = self._same_tokens(run, first, data, done, count)
+        if not same and count > 1:
             count = 1
+            same = self._same_tokens(run, first, data, done, count)
         above = run.hashes[first - 1] if first else run.parent_hash
-        if above != parent_hash or not self._same_tokens(run, first, data, done, count):
+        if above != parent_hash or not same:
             self.counters.conflicting_stores += 1
             return 1
         if self._counted or not (run.vram if tier is Tier.VRAM else run.dram):

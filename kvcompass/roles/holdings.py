@@ -108,7 +108,6 @@ class Holdings:
         """Held keys by length."""
         self._cap = LengthCap(sorted(int(length) for length in lengths), keys_max)
         self._registered_length = self._cap.length
-        self._registered = 0
         self._digests = ShardDigests(shards)
         self.events = EventCounters()
 
@@ -136,7 +135,7 @@ class Holdings:
     @property
     def unregistered(self) -> int:
         """Keys held but not registered, because there are too many."""
-        return len(self._held) - self._registered
+        return len(self._held) - len(self)
 
     @property
     def registered_length(self) -> int:
@@ -144,7 +143,7 @@ class Holdings:
         return self._registered_length
 
     def __len__(self) -> int:
-        return self._registered
+        return self._digests.total
 
     def apply(self, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...] | BlockSizeMismatch:
         """Take in one engine batch and return what changed, by shard, for shards where something did.
@@ -177,7 +176,7 @@ class Holdings:
         return self._digests.digest(shard)
 
     def count(self, shard: int) -> int:
-        """Return the number of keys registered in a shard. O(changes since the last call)."""
+        """Return the number of keys registered in a shard. O(1)."""
         return self._digests.count(shard)
 
     def report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
@@ -251,14 +250,11 @@ class Holdings:
 
     def _by_shard(self, changes: list[tuple[int, int, int]]) -> tuple[ShardEdits, ...]:
         """Make edits of keys, the tier that was reported of each and the tier that is."""
-        self._digests.change(changes)
         by_shard: dict[int, dict[int, int]] = {}
+        change = self._digests.change
         shards = shards_of([key for key, _, _ in changes], self._shards)
         for shard, (key, before, after) in zip(shards, changes, strict=True):
-            if not before:
-                self._registered += 1
-            elif not after:
-                self._registered -= 1
+            change(shard, key, before, after)
             if shard in by_shard:
                 by_shard[shard][key] = after
             else:

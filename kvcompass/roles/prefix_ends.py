@@ -4,12 +4,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from kvcompass.keys import PrefixHasher
 from kvcompass.roles.block_run import BlockRun
 
-_TOKEN: Final = np.dtype("<i4")
+_TOKEN_BYTES: Final = 4
 
 
 class PrefixEnds:
@@ -30,7 +28,7 @@ class PrefixEnds:
     def place(self, run: BlockRun) -> None:
         """Learn where a run ends and the keys within it. Its whole prefix is resident from now on."""
         start = run.parent.end if run.parent is not None else 0
-        run.end = start + len(run.data) // _TOKEN.itemsize
+        run.end = start + len(run.data) // _TOKEN_BYTES
         if start >= self._longest:
             return
         first = bisect_right(self._lengths, start)
@@ -39,17 +37,18 @@ class PrefixEnds:
             return
         run.lengths = list(self._lengths[first:last])
         hasher = self._hasher_below(run.parent)
-        tokens = np.frombuffer(run.data, _TOKEN)
-        done = start
+        data = memoryview(run.data)
+        done = 0
         for length in run.lengths:
-            hasher.feed(tokens[done - start : length - start])
-            done = length
+            end = (length - start) * _TOKEN_BYTES
+            hasher.feed_bytes(data[done:end])
+            done = end
             key = hasher.key()
             run.keys.append(key)
             self._touched[key] = length
             if self._ends.setdefault(key, run) is not run:
                 self._namesakes.setdefault(key, []).append(run)
-        if done < self._longest:
+        if run.lengths[-1] < self._longest:
             run.hasher = hasher
 
     def touch(self, run: BlockRun) -> None:
@@ -124,9 +123,9 @@ class PrefixEnds:
         else:
             hasher = above.hasher.copy()
             if hasher.length < above.end:
-                missing.append(above.data[(hasher.length - above.end) * _TOKEN.itemsize :])
+                missing.append(above.data[(hasher.length - above.end) * _TOKEN_BYTES :])
         if missing:
-            hasher.feed(np.frombuffer(b"".join(reversed(missing)), _TOKEN))
+            hasher.feed_bytes(b"".join(reversed(missing)))
         if run is not None and run.hasher is None and run.keys:
             run.hasher = hasher.copy()
         return hasher

@@ -1,15 +1,15 @@
 """The digest and the count of what a worker has registered in each shard, kept up to date lazily."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from kvcompass.keys import shard_of
-from kvcompass.keys.digest import pair_words
+from kvcompass.keys.digest import holdings_digest, pair_words
 
 _PENDING: Final = 8_192
-"""Keys whose changes wait, at most."""
+"""Pairs of one shard that wait, at most."""
+_FEW: Final = 12
+"""Pairs that are sooner mixed one by one than as arrays."""
 
 
 class ShardDigests:
@@ -18,49 +18,42 @@ class ShardDigests:
     def __init__(self, shards: int) -> None:
         self._digests = [0] * shards
         self._counts = [0] * shards
-        self._before: dict[int, int] = {}
-        """Tiers that the digests know of keys that have changed since, and"""
-        self._after: dict[int, int] = {}
-        """the present ones, in the same order."""
+        self._pairs: list[list[tuple[int, int]]] = [[] for _ in range(shards)]
+        """Keys and tiers, by shard, that came or left since: a xor is left by being entered again."""
 
-    def change(self, changes: Sequence[tuple[int, int, int]]) -> None:
-        """Note keys, the tier of each before a change and the one after it; 0 for none."""
-        for key, before, after in changes:
-            self._before.setdefault(key, before)
-            self._after[key] = after
-        if len(self._after) >= _PENDING:
-            self._settle()
+    def change(self, shard: int, key: int, before: int, after: int) -> None:
+        """Note the tier of a key before a change and after it; 0 for none."""
+        pairs = self._pairs[shard]
+        if before:
+            self._counts[shard] -= 1
+            pairs.append((key, before))
+        if after:
+            self._counts[shard] += 1
+            pairs.append((key, after))
+        if len(pairs) >= _PENDING:
+            self._settle(shard)
 
     def digest(self, shard: int) -> int:
         """Xor over all pairs of key and tier of a shard; see `holdings_digest`."""
-        self._settle()
+        if self._pairs[shard]:
+            self._settle(shard)
         return self._digests[shard]
 
     def count(self, shard: int) -> int:
         """Keys in a shard."""
-        self._settle()
         return self._counts[shard]
 
-    def _settle(self) -> None:
-        changed = len(self._after)
-        if not changed:
-            return
-        # What was there leaves the xor as what is there now enters it: by being part of it once more.
-        keys = np.tile(np.fromiter(self._before, np.uint64, changed), 2)
-        tiers = np.empty(2 * changed, np.uint8)
-        tiers[:changed] = np.fromiter(self._before.values(), np.uint8, changed)
-        tiers[changed:] = np.fromiter(self._after.values(), np.uint8, changed)
-        self._before.clear()
-        self._after.clear()
-        signs = np.where(tiers > 0, 1, 0)
-        signs[:changed] *= -1
-        words = np.where(tiers > 0, pair_words(keys, tiers), np.uint64(0))
-        shards = shard_of(keys, len(self._digests))
-        order = np.argsort(shards, kind="stable")
-        shards = shards[order]
-        starts = np.flatnonzero(np.concatenate(([True], shards[1:] != shards[:-1])))
-        mixed = np.bitwise_xor.reduceat(words[order], starts).tolist()
-        counts = np.add.reduceat(signs[order], starts).tolist()
-        for shard, word, count in zip(shards[starts].tolist(), mixed, counts, strict=True):
-            self._digests[shard] ^= word
-            self._counts[shard] += count
+    @property
+    def total(self) -> int:
+        """Keys in all shards."""
+        return sum(self._counts)
+
+    def _settle(self, shard: int) -> None:
+        pairs = self._pairs[shard]
+        if len(pairs) <= _FEW:
+            for key, tier in pairs:
+                self._digests[shard] ^= pair_words(key, tier)
+        else:
+            keys, tiers = zip(*pairs, strict=True)
+            self._digests[shard] ^= holdings_digest(np.array(keys, np.uint64), np.array(tiers, np.uint8))
+        pairs.clear()

@@ -29,6 +29,8 @@ from kvcompass.roles.messages import (
 
 _CHUNK_KEYS: Final = 32_768
 """Keys in a message of a full report: about 0.3 MB."""
+_KEY: Final = np.dtype(np.uint64)
+_TIER: Final = np.dtype(np.uint8)
 
 
 class KeptHoldings(Protocol):
@@ -220,8 +222,8 @@ class UnitReport:
 
     def _take_edits(self) -> Edits:
         size = len(self._pending)
-        keys = np.fromiter(self._pending.keys(), dtype=np.uint64, count=size)
-        tiers = np.fromiter(self._pending.values(), dtype=np.uint8, count=size)
+        keys = np.fromiter(self._pending.keys(), _KEY, size)
+        tiers = np.fromiter(self._pending.values(), _TIER, size)
         self._pending.clear()
         edits = Edits(self._next(), keys, tiers)
         if self._renewal_due:

@@ -171,8 +171,10 @@ class WorkerAgent:
         left_out = self.holdings.left_out
         edits = self.holdings.apply(events)
         for event in events:
-            if isinstance(event, AllBlocksCleared | EventsLost):
-                self._complete = isinstance(event, AllBlocksCleared)
+            if isinstance(event, AllBlocksCleared):
+                self._complete = True
+            elif isinstance(event, EventsLost):
+                self._complete = False
         if self.holdings.left_out != left_out:
             self._complete = False
         return self.on_block_size(edits.reported) if isinstance(edits, BlockSizeMismatch) else edits

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcompass.keys.digest import holdings_digest
+from kvcompass.keys.digest import holdings_digest, pair_words
 
 MASK = 2**64 - 1
 HOLDINGS = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(1, 2), max_size=30)
@@ -39,3 +39,8 @@ def test_disjoint_holdings_add_by_xor_in_any_order(one: dict[int, int], other: d
 @given(st.integers(0, 2**63 - 1))
 def test_the_tier_counts(key: int) -> None:
     assert len({digest({}), digest({key: 1}), digest({key: 2})}) == 3
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(1, 2))
+def test_a_pair_by_itself_is_the_pair_of_an_array(key: int, tier: int) -> None:
+    assert pair_words(key, tier) == naive({key: tier}) == digest({key: tier})
