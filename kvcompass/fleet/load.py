@@ -1,8 +1,12 @@
 """What components tell one another about load. Mirrors `proto/kvcompass/v1/load.proto`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class WorkerState(IntEnum):
@@ -35,7 +39,23 @@ class WorkerLoad(NamedTuple):
     """Since the sender learned it; 0 at the agent."""
 
 
-@dataclass(frozen=True, slots=True)
+LOAD_ROW: Final = np.dtype(
+    [
+        ("state", np.uint8),
+        ("queue_ms", np.float64),
+        ("running", np.uint32),
+        ("waiting", np.uint32),
+        ("used_tokens", np.uint64),
+        ("max_tokens", np.uint64),
+        ("prefill_ms_per_token", np.float64),
+        ("age_ms", np.uint32),
+    ],
+    align=True,
+)
+"""A `WorkerLoad` less its worker's id, field by field. Kernels take thousands in a call."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RegionLoad:
     """Queue vector of one region as one of its edges sees it: a broadcast, or the piggyback of a response."""
 
@@ -43,7 +63,36 @@ class RegionLoad:
     region: str
     epoch: int
     sequence: int
-    loads: tuple[WorkerLoad, ...]
+    workers: tuple[str, ...]
+    """Ids."""
+    rows: NDArray[np.void]
+    """LOAD_ROW[len(workers)]; never written to."""
+
+    @classmethod
+    def of(
+        cls, edge_id: str, region: str, epoch: int, sequence: int, loads: Iterable[WorkerLoad]
+    ) -> "RegionLoad":
+        """The vector of some loads."""
+        loads = tuple(loads)
+        rows = np.array([row_of_load(load) for load in loads], LOAD_ROW)
+        return cls(edge_id, region, epoch, sequence, tuple(load.worker_id for load in loads), rows)
+
+    @property
+    def loads(self) -> tuple[WorkerLoad, ...]:
+        """One load a worker."""
+        return tuple(load_of_row(*each) for each in zip(self.workers, self.rows, strict=True))
+
+
+def row_of_load(load: WorkerLoad) -> tuple[WorkerState, float, int, int, int, int, float, int]:
+    """What a row is set to."""
+    assert 0.0 <= load.queue_ms < float("inf"), "decoders refuse what is not a finite number"
+    return load[1:]
+
+
+def load_of_row(worker_id: str, row: np.void) -> WorkerLoad:
+    """A row as a load, which is exactly what the row was made of."""
+    state, *rest = row.item()
+    return WorkerLoad(worker_id, WorkerState(state), *rest)
 
 
 class LoadVerdict(Enum):

@@ -11,6 +11,7 @@ from kvcompass.fleet.broadcast import BroadcastSchedule
 from kvcompass.fleet.expected import ExpectedHoldings
 from kvcompass.fleet.in_flight import Flight
 from kvcompass.fleet.load import LoadVerdict, RegionLoad
+from kvcompass.fleet.region_workers import RegionWorkers
 from kvcompass.fleet.sequence_guard import SequenceGuard
 from kvcompass.fleet.view import FleetView, Standing
 from kvcompass.index.lookup_unit import Lookup, Matches
@@ -71,7 +72,7 @@ class EdgeRole:
         self._epoch = epoch
         self._sequence = 0
         self._guard = SequenceGuard()
-        self._own_workers: list[int] = np.flatnonzero(self.fleet.is_local).tolist()
+        self._region_workers = RegionWorkers(plan)
         self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._stand_in = make_policy("regional", self.fleet)
         self._no_keys = np.zeros(0, np.uint64)
@@ -212,13 +213,10 @@ class EdgeRole:
         verdict = self._judge_region_load(message)
         self.load_verdicts[verdict] += 1
         if verdict is LoadVerdict.ACCEPTED:
-            index_of, region_of, report = self.fleet.index_of, self.fleet.region_names, self.fleet.report
-            for load in message.loads:
-                worker = index_of.get(load.worker_id)
-                if worker is None or region_of[worker] != message.region:
-                    self.load_verdicts[LoadVerdict.WRONG_REGION] += 1
-                else:
-                    report(worker, load, now_us, live=True)
+            workers, strangers = self._region_workers.find(message.region, message.workers)
+            if strangers:
+                self.load_verdicts[LoadVerdict.WRONG_REGION] += strangers
+            self.fleet.report_all(workers, message.rows, now_us, live=True)
         return verdict
 
     def region_load(self, now_us: int) -> RegionLoad:
@@ -229,8 +227,7 @@ class EdgeRole:
         fleet = self.fleet
         fleet.refresh(now_us)
         self._sequence += 1
-        loads = fleet.told(self._own_workers, now_us)
-        return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, loads)
+        return RegionLoad(self.edge_id, self.region, self._epoch, self._sequence, *fleet.told(now_us))
 
     def piggyback(self, region: str, now_us: int) -> RegionLoad:
         """The queue vector to put on a response to `region`, which then needs no broadcast for a period."""

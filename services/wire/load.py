@@ -4,6 +4,7 @@ Decoders raise `ProtocolError` naming the field that is malformed; unknown field
 """
 
 import math
+from functools import lru_cache
 from typing import TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
@@ -48,10 +49,11 @@ def decode_agent_load(data: bytes) -> AgentLoad:
 
 def encode_region_broadcast(message: RegionBroadcast) -> bytes:
     """Core message -> protobuf bytes."""
-    envelope = _region_to_pb(message.load)
-    if message.handshake is not None:
-        envelope.handshake.CopyFrom(handshake_to_pb(message.handshake))
-    return envelope.SerializeToString()
+    vector = encode_region_load(message.load)
+    if message.handshake is None:
+        return vector
+    # The bytes of two messages one after the other are those of both merged.
+    return pb.RegionLoad(handshake=handshake_to_pb(message.handshake)).SerializeToString() + vector
 
 
 def decode_region_broadcast(data: bytes) -> RegionBroadcast:
@@ -61,9 +63,19 @@ def decode_region_broadcast(data: bytes) -> RegionBroadcast:
     return RegionBroadcast(handshake, _region_from_pb(envelope))
 
 
+@lru_cache(maxsize=1)
 def encode_region_load(load: RegionLoad) -> bytes:
-    """The piggyback of a forwarded response: a queue vector without a handshake."""
-    return _region_to_pb(load).SerializeToString()
+    """A queue vector without a handshake: the piggyback of a forwarded response.
+
+    A broadcast goes to every other region; it is encoded once.
+    """
+    return pb.RegionLoad(
+        edge_id=load.edge_id,
+        region=load.region,
+        epoch=load.epoch,
+        sequence=load.sequence,
+        loads=map(_worker_to_pb, load.loads),
+    ).SerializeToString()
 
 
 def decode_region_load(data: bytes) -> RegionLoad:
@@ -123,23 +135,13 @@ def _worker_from_pb(message: pb.WorkerLoad) -> WorkerLoad:
     )
 
 
-def _region_to_pb(load: RegionLoad) -> pb.RegionLoad:
-    return pb.RegionLoad(
-        edge_id=load.edge_id,
-        region=load.region,
-        epoch=load.epoch,
-        sequence=load.sequence,
-        loads=[_worker_to_pb(worker) for worker in load.loads],
-    )
-
-
 def _region_from_pb(message: pb.RegionLoad) -> RegionLoad:
-    return RegionLoad(
+    return RegionLoad.of(
         edge_id=message.edge_id,
         region=message.region,
         epoch=message.epoch,
         sequence=message.sequence,
-        loads=tuple(_worker_from_pb(worker) for worker in message.loads),
+        loads=map(_worker_from_pb, message.loads),
     )
 
 

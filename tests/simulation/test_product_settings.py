@@ -66,6 +66,6 @@ def test_sizes_of_loads() -> None:
     worker = WorkerLoad("us-east-1-12", WorkerState.READY, 312.5, 17, 4, 93_000, 244_096, 0.071, 43)
     message = core.AgentLoad(None, 1, 5_000, worker)
     assert sizes.agent_load(worker) == pytest.approx(len(load.encode_agent_load(message)), abs=12)
-    region = RegionLoad("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
+    region = RegionLoad.of("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
     assert sizes.region_load(region) == pytest.approx(len(load.encode_region_load(region)), rel=0.15)
     assert sizes.piggyback(region) == pytest.approx(len(pack_load(region)), rel=0.15)
