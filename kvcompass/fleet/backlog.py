@@ -58,11 +58,11 @@ class Backlog:
             self._begin(worker, now_us)
 
     def age(self, now_us: int) -> None:
-        """Take out the prefills whose time is over by then. O(1) while there are none, else O(W)."""
-        if now_us >= self._first_end_us:
-            for worker in np.flatnonzero(self._ends_us <= now_us).tolist():
-                self._age(worker, now_us)
-            self._first_end_us = int(self._ends_us.min())
+        """Take out the prefills whose time is over by then. O(1) while there are none, else O(W) a worker."""
+        while now_us >= self._first_end_us:
+            worker = int(self._ends_us.argmin())
+            self._first_end_us = int(self._ends_us[worker])
+            self._age(worker, now_us)
 
     @property
     def work_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

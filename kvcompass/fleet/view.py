@@ -2,6 +2,8 @@
 
 from collections.abc import Hashable
 from enum import IntEnum
+from math import inf
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from kvcompass.fleet.backlog import FOREVER_US
 from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
-from kvcompass.fleet.load import LOAD_ROW, WorkerLoad, WorkerState, load_of_row, row_of_load
+from kvcompass.fleet.load import LOAD_ROW, WorkerLoad, WorkerState, load_of_row
 from kvcompass.kernels.loads import fold_loads, tell_loads
 from kvcompass.kernels.queues import estimate_queues
 from kvcompass.plan.model import Plan
@@ -17,8 +19,18 @@ from kvcompass.score import ScoreInputs
 
 _NEVER_US = -(1 << 62)
 
-RATE_BAND = 4.0
-"""A measured prefill rate is believed within this factor of the plan's; beyond it the bound is used."""
+KEPT_ROW: Final = np.dtype(
+    [
+        ("load", LOAD_ROW),
+        ("learned_us", np.int64),
+        ("round_trip_us", np.int64),
+        ("weight", np.float64),
+        ("planned_rate", np.float64),
+    ],
+    align=True,
+)
+"""What a view keeps of a worker to take its next report: the last one, all zeros if there was none, and when
+it was learned; the way there and back; the weight of a report; the plan's milliseconds per token."""
 
 IN_FLIGHT_LIMIT = 65_536
 """Requests an edge tracks at once; far above what one process can carry."""
@@ -99,9 +111,14 @@ class FleetView:
         self._known_own = np.empty_like(self._own)
         """Room for those that `told` finds."""
         self._lease_us = plan.routing.lease_ms * 1000
-        self._told: NDArray[np.void] = np.zeros(len(workers), LOAD_ROW)
-        """The last report of each worker, all zeros where there was none."""
-        self._learned_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
+        self._kept: NDArray[np.void] = np.zeros(len(workers), KEPT_ROW)
+        self._kept["learned_us"] = _NEVER_US
+        self._kept["round_trip_us"] = [
+            round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in regions
+        ]
+        self._kept["weight"] = np.where(self.is_local, 1.0, plan.routing.ewma_weight)
+        self._kept["planned_rate"] = self.prefill_ms_per_token
+        self._last, self._learned_us = self._kept["load"], self._kept["learned_us"]
         self._reported_ms: NDArray[np.float64] = np.zeros(len(workers))
         self._queue_inputs = (
             self._reported_ms,
@@ -109,19 +126,14 @@ class FleetView:
             *self.in_flight.backlog.work_us,
         )
         self._fold_inputs = (
-            self._told,
-            self._learned_us,
-            self._reported_ms,
-            self.in_flight.unreported_since_us,
-            np.array([round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in regions]),
+            self._kept,
             self._lease_us,
-            np.where(self.is_local, 1.0, plan.routing.ewma_weight),
+            self.in_flight.unreported_since_us,
+            self._reported_ms,
             self.prefill_ms_per_token,
-            self.prefill_ms_per_token.copy(),
-            RATE_BAND,
             self.standing,
         )
-        self._tell_inputs = (self._told, self._learned_us, self.queue_ms, self._lease_us)
+        self._tell_inputs = (self._kept, self._lease_us, self.queue_ms)
         self._one: tuple[NDArray[np.int64], NDArray[np.void]] = (np.zeros(1, np.int64), np.zeros(1, LOAD_ROW))
         """Room for the report of one worker."""
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
@@ -133,8 +145,9 @@ class FleetView:
 
     def report(self, worker: int, load: WorkerLoad, received_us: int, *, live: bool = False) -> None:
         """Fold in a load of a worker, as `report_all` does."""
+        assert 0.0 <= load.queue_ms < inf, "decoders refuse what is not a finite number"
         workers, rows = self._one
-        workers[0], rows[0] = worker, row_of_load(load)
+        workers[0], rows[0] = worker, load[1:]
         self.report_all(workers, rows, received_us, live=live)
 
     def report_all(
@@ -215,7 +228,7 @@ class FleetView:
     def load_of(self, worker: int, now_us: int) -> WorkerLoad | None:
         """Last report of a worker, None when there is none younger than the lease."""
         known = now_us - int(self._learned_us[worker]) <= self._lease_us
-        return load_of_row(self.worker_ids[worker], self._told[worker]) if known else None
+        return load_of_row(self.worker_ids[worker], self._last[worker].item()) if known else None
 
     def told(self, now_us: int) -> tuple[tuple[str, ...], NDArray[np.void]]:
         """Ids and last reports of the own region's workers, LOAD_ROW each.
@@ -235,7 +248,7 @@ class FleetView:
         return None if learned_us == _NEVER_US else (now_us - learned_us) / 1000.0
 
     def _stand(self, now_us: int) -> None:
-        learned_us, out = self._learned_us, self._told["state"] != WorkerState.READY
+        learned_us, out = self._learned_us, self._last["state"] != WorkerState.READY
         known = now_us - learned_us <= self._lease_us
         avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
         suspected = avoided_until_us > now_us

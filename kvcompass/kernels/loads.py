@@ -1,6 +1,7 @@
 """Load reports into an edge's view and out of it (`kvcompass.fleet.view` says what they mean).
 
-Rows are of `kvcompass.fleet.load.LOAD_ROW`; all else is by worker of the plan.
+Rows of reports are of `kvcompass.fleet.load.LOAD_ROW`, what is kept of each worker is of
+`kvcompass.fleet.view.KEPT_ROW`. All but the rows is by worker of the plan.
 """
 
 from typing import Final
@@ -9,6 +10,9 @@ import numpy as np
 
 from kvcompass.kernels.arrays import F64, I64, U8, Rows
 from kvcompass.kernels.jit import kernel
+
+RATE_BAND: Final = 4.0
+"""A measured prefill rate is believed within this factor of the plan's; beyond it the bound is used."""
 
 _READY: Final = 1
 """`kvcompass.fleet.load.WorkerState.READY`."""
@@ -24,16 +28,11 @@ def fold_loads(
     begin: int,
     received_us: int,
     live: bool,
-    told: Rows,
-    learned_us: I64,
-    reported_ms: F64,
-    unshown_since_us: I64,
-    round_trip_us: I64,
+    kept: Rows,
     lease_us: int,
-    weight: F64,
+    unshown_since_us: I64,
+    reported_ms: F64,
     rate: F64,
-    planned_rate: F64,
-    rate_band: float,
     standing: U8,
 ) -> tuple[int, int, bool]:
     """Fold in rows[begin:], each of the worker at its place; a negative worker is passed over.
@@ -50,34 +49,28 @@ def fold_loads(
         w = workers[i]
         if w < 0:
             continue
-        heard_us = received_us - np.int64(rows[i]["age_ms"]) * 1000
-        shown_until_us = (received_us if live else heard_us) - round_trip_us[w]
+        row, before = rows[i], kept[w]
+        heard_us = received_us - np.int64(row["age_ms"]) * 1000
+        shown_until_us = (received_us if live else heard_us) - before["round_trip_us"]
         if unshown_since_us[w] <= shown_until_us:
             return i, shown_until_us, moved
-        kept = weight[w]
-        if heard_us - learned_us[w] > lease_us or told[w]["state"] != _READY:
-            kept = 1.0
-        reported_ms[w] += kept * (rows[i]["queue_ms"] - reported_ms[w])
-        measured = rows[i]["prefill_ms_per_token"]
+        weight = before["weight"]
+        if heard_us - before["learned_us"] > lease_us or before["load"]["state"] != _READY:
+            weight = 1.0
+        reported_ms[w] += weight * (row["queue_ms"] - reported_ms[w])
+        measured, planned = row["prefill_ms_per_token"], before["planned_rate"]
         if measured > 0.0:
-            rate[w] = min(max(measured, planned_rate[w] / rate_band), planned_rate[w] * rate_band)
-        told[w] = rows[i]
-        learned_us[w] = max(learned_us[w], heard_us)
-        if standing[w] != (_KNOWN if rows[i]["state"] == _READY else _OUT):
+            rate[w] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
+        before["learned_us"] = max(before["learned_us"], heard_us)
+        before["load"] = row
+        if standing[w] != (_KNOWN if row["state"] == _READY else _OUT):
             moved = True
     return rows.size, 0, moved
 
 
 @kernel
 def tell_loads(
-    rows: Rows,
-    known: I64,
-    workers: I64,
-    now_us: int,
-    told: Rows,
-    learned_us: I64,
-    queue_ms: F64,
-    lease_us: int,
+    rows: Rows, known: I64, workers: I64, now_us: int, kept: Rows, lease_us: int, queue_ms: F64
 ) -> int:
     """Find the workers whose load is younger than the lease; returns how many.
 
@@ -85,11 +78,12 @@ def tell_loads(
     """
     count = 0
     for w in workers:
-        age_us = now_us - learned_us[w]
+        age_us = now_us - kept[w]["learned_us"]
         if age_us <= lease_us:
             known[count] = w
-            rows[count] = told[w]
-            rows[count]["queue_ms"] = queue_ms[w]
-            rows[count]["age_ms"] = np.rint(age_us / 1000.0)
+            row = rows[count]
+            rows[count] = kept[w]["load"]
+            row["queue_ms"] = queue_ms[w]
+            row["age_ms"] = np.rint(age_us / 1000.0)
             count += 1
     return count

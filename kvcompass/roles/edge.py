@@ -71,7 +71,10 @@ class EdgeRole:
         self._lease_us = plan.routing.lease_ms * 1000
         self._epoch = epoch
         self._sequence = 0
-        self._guard = SequenceGuard()
+        self._agents, self._edges = SequenceGuard(), SequenceGuard()
+        self._own_workers = {
+            worker.id: i for i, worker in enumerate(plan.workers) if worker.region == edge.region
+        }
         self._region_workers = RegionWorkers(plan)
         self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._stand_in = make_policy("regional", self.fleet)
@@ -195,12 +198,11 @@ class EdgeRole:
     def on_worker_load(self, message: AgentLoad, now_us: int) -> LoadVerdict:
         """A report of an agent of this region."""
         load = message.load
-        worker = self.fleet.index_of.get(load.worker_id)
+        worker = self._own_workers.get(load.worker_id)
         if worker is None:
-            verdict = LoadVerdict.UNKNOWN_SENDER
-        elif not self.fleet.is_local[worker]:
-            verdict = LoadVerdict.WRONG_REGION
-        elif not self._guard.admit(f"worker {load.worker_id}", message.epoch, message.sequence):
+            known = load.worker_id in self.fleet.index_of
+            verdict = LoadVerdict.WRONG_REGION if known else LoadVerdict.UNKNOWN_SENDER
+        elif not self._agents.admit(load.worker_id, message.epoch, message.sequence):
             verdict = LoadVerdict.OLD_SEQUENCE
         else:
             self.fleet.report(worker, load, now_us)
@@ -292,6 +294,6 @@ class EdgeRole:
             return LoadVerdict.UNKNOWN_SENDER
         if region != message.region or region == self.region:
             return LoadVerdict.WRONG_REGION
-        if not self._guard.admit(f"edge {message.edge_id}", message.epoch, message.sequence):
+        if not self._edges.admit(message.edge_id, message.epoch, message.sequence):
             return LoadVerdict.OLD_SEQUENCE
         return LoadVerdict.ACCEPTED

@@ -31,7 +31,7 @@ def encode_agent_load(message: AgentLoad) -> bytes:
         handshake=None if message.handshake is None else handshake_to_pb(message.handshake),
         epoch=message.epoch,
         sequence=message.sequence,
-        load=_worker_to_pb(message.load),
+        load=_worker_to_pb(*message.load),
     )
     return envelope.SerializeToString()
 
@@ -69,12 +69,13 @@ def encode_region_load(load: RegionLoad) -> bytes:
 
     A broadcast goes to every other region; it is encoded once.
     """
+    rows = zip(load.workers, load.rows.tolist(), strict=True)
     return pb.RegionLoad(
         edge_id=load.edge_id,
         region=load.region,
         epoch=load.epoch,
         sequence=load.sequence,
-        loads=map(_worker_to_pb, load.loads),
+        loads=[_worker_to_pb(worker_id, *row) for worker_id, row in rows],
     ).SerializeToString()
 
 
@@ -106,42 +107,52 @@ def decode_load_reply(data: bytes) -> LoadReply:
             raise ProtocolError("a LoadReply of a kind this version does not know", field="LoadReply")
 
 
-def _worker_to_pb(load: WorkerLoad) -> pb.WorkerLoad:
+def _worker_to_pb(
+    worker_id: str,
+    state: int,
+    queue_ms: float,
+    running: int,
+    waiting: int,
+    used_tokens: int,
+    max_tokens: int,
+    prefill_ms_per_token: float,
+    age_ms: int,
+) -> pb.WorkerLoad:
     return pb.WorkerLoad(
-        worker_id=load.worker_id,
-        state=pb.WorkerState.ValueType(load.state),
-        queue_ms=load.queue_ms,
-        running=load.running,
-        waiting=load.waiting,
-        used_tokens=load.used_tokens,
-        max_tokens=load.max_tokens,
-        prefill_ms_per_token=load.prefill_ms_per_token,
-        age_ms=load.age_ms,
+        worker_id=worker_id,
+        state=pb.WorkerState.ValueType(state),
+        queue_ms=queue_ms,
+        running=running,
+        waiting=waiting,
+        used_tokens=used_tokens,
+        max_tokens=max_tokens,
+        prefill_ms_per_token=prefill_ms_per_token,
+        age_ms=age_ms,
     )
 
 
 def _worker_from_pb(message: pb.WorkerLoad) -> WorkerLoad:
     """A state of a newer version reads as UNREACHABLE: no request is sent where we do not understand."""
     return WorkerLoad(
-        worker_id=message.worker_id,
-        state=_STATES.get(int(message.state), WorkerState.UNREACHABLE),
-        queue_ms=_finite(message.queue_ms, "load.queue_ms"),
-        running=message.running,
-        waiting=message.waiting,
-        used_tokens=message.used_tokens,
-        max_tokens=message.max_tokens,
-        prefill_ms_per_token=_finite(message.prefill_ms_per_token, "load.prefill_ms_per_token"),
-        age_ms=message.age_ms,
+        message.worker_id,
+        _STATES.get(message.state, WorkerState.UNREACHABLE),
+        _finite(message.queue_ms, "load.queue_ms"),
+        message.running,
+        message.waiting,
+        message.used_tokens,
+        message.max_tokens,
+        _finite(message.prefill_ms_per_token, "load.prefill_ms_per_token"),
+        message.age_ms,
     )
 
 
 def _region_from_pb(message: pb.RegionLoad) -> RegionLoad:
     return RegionLoad.of(
-        edge_id=message.edge_id,
-        region=message.region,
-        epoch=message.epoch,
-        sequence=message.sequence,
-        loads=map(_worker_from_pb, message.loads),
+        message.edge_id,
+        message.region,
+        message.epoch,
+        message.sequence,
+        map(_worker_from_pb, message.loads),
     )
 
 

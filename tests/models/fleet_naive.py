@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from kvcompass.fleet.load import WorkerLoad, WorkerState
-from kvcompass.fleet.view import RATE_BAND
+from kvcompass.kernels.loads import RATE_BAND
 
 
 @dataclass
