@@ -36,10 +36,10 @@ class FrozenEntries:
         """All is gathered; the tables may be edited again."""
         return len(self._entries) == len(self._tables)
 
-    def table(self, table: int) -> tuple[U64, U64]:
-        """Keys and values of one table, uint64[n] each, in no particular order. When it is whole."""
+    def tables(self) -> Sequence[tuple[U64, U64]]:
+        """Keys and values by table, uint64[n] each, in no particular order. When it is whole."""
         assert self.is_whole
-        return self._entries[table]
+        return self._entries
 
     def step(self) -> None:
         """Gather the next part, of several tables if they are small."""

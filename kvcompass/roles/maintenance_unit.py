@@ -310,7 +310,6 @@ class MaintenanceUnit:
                 ),
             ),
             self._tables.freeze_entries([(each.table, each.slot) for each in workers]),
-            self._plan.tables,
         )
         return self._capture
 

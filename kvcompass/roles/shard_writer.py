@@ -1,6 +1,6 @@
 """What a maintenance unit needs of the tables of its shard."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -63,15 +63,15 @@ class FrozenEntries(Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """All is gathered: the tables may be edited again, and `table` be called, from any thread."""
+        """All is gathered: the tables may be edited again, and `tables` be called, from any thread."""
         ...
 
     def step(self) -> None:
         """Gathers the next part, about 1 ms."""
         ...
 
-    def table(self, table: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Keys and values of one table, in any order. A value has the tier of slot s in bits 2s and 2s+1."""
+    def tables(self) -> Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+        """Keys and values by table, in any order. A value has the tier of slot s in bits 2s and 2s+1."""
         ...
 
 

@@ -9,11 +9,10 @@ from kvcompass.roles.unit_snapshot_bytes import SnapshotHead, bytes_of
 class UnitCapture:
     """What a unit holds at one moment. The unit edits nothing until it is whole; then it is a copy."""
 
-    def __init__(self, head: SnapshotHead, entries: FrozenEntries, tables: int) -> None:
-        """`tables`: how many `entries` has."""
+    def __init__(self, head: SnapshotHead, entries: FrozenEntries) -> None:
+        """Both begin at the same moment."""
         self.head = head
         self._entries = entries
-        self._tables = tables
 
     @property
     def is_whole(self) -> bool:
@@ -26,4 +25,4 @@ class UnitCapture:
 
     def parts(self) -> Iterator[bytes]:
         """The snapshot's bytes, once it is whole; from any thread."""
-        return bytes_of(self.head, [self._entries.table(table) for table in range(self._tables)])
+        return bytes_of(self.head, self._entries.tables())

@@ -72,9 +72,11 @@ class DictEntries:
     def step(self) -> None:
         self.is_whole = True
 
-    def table(self, table: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        values = self.values.get(table, {})
-        return np.array(list(values), np.uint64), np.array(list(values.values()), np.uint64)
+    def tables(self) -> list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]:
+        tables = [self.values.get(table, {}) for table in range(1 + max(self.values, default=-1))]
+        return [
+            (np.array(list(each), np.uint64), np.array(list(each.values()), np.uint64)) for each in tables
+        ]
 
 
 @dataclass

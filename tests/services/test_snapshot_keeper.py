@@ -33,12 +33,15 @@ class FullDisk(LocalDisk):
 
 
 class StuckDisk(LocalDisk):
+    """Its first sync takes until it may go on."""
+
     def __init__(self) -> None:
         self.stuck, self.go_on = threading.Event(), threading.Event()
 
     def sync(self, handle: int) -> None:
-        self.stuck.set()
-        self.go_on.wait(30)
+        if not self.stuck.is_set():
+            self.stuck.set()
+            self.go_on.wait(30)
         super().sync(handle)
 
 
@@ -121,13 +124,17 @@ async def test_a_disk_that_hangs_holds_neither_the_unit_nor_the_end_of_the_proce
 async def test_the_end_waits_for_a_writing_under_way_and_writes_what_came_since(tmp_path):
     path = tmp_path / "unit.snapshot"
     async with settled() as (unit, agent):
-        keeper = keeper_of(unit, path)
+        disk = StuckDisk()
+        keeper = keeper_of(unit, path, disk)
         writing = asyncio.create_task(keeper.write())
-        await asyncio.sleep(0)
+        await until(disk.stuck.is_set)
         await agent.edit({9: 1})
         await agent.acknowledged()
-        await keeper.write_last(10)
-        await writing
+        last = asyncio.create_task(keeper.write_last(30))
+        await asyncio.wait({last}, timeout=0.3)  # if it did not wait, the older one would come last
+        disk.go_on.set()
+        await asyncio.gather(writing, last)
+        assert (keeper.writes, keeper.failures) == (2, {})
         assert held(restored(path.read_bytes(), PLAN))["a-0"] == {5: 1, 6: 2, 9: 1}
 
 

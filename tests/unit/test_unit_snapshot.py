@@ -45,7 +45,7 @@ def view_of(unit: MaintenanceUnit, subscription: Subscription) -> IndexView:
     """What an edge has that takes all there is."""
     view = IndexView(index_shape(PLAN))
     payload = b""
-    for _ in range(10_000):
+    for _ in range(500):
         unit.tick(0)
         for message in unit.take(subscription, 0):
             match message:

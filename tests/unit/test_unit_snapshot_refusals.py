@@ -66,7 +66,11 @@ def test_it_is_refused_wherever_it_is_cut(data):
 
 
 def test_what_follows_it_is_refused(data):
-    assert refusal(data + b"\0") is RestoreOutcome.CORRUPT
+    with pytest.raises(
+        SnapshotRefusedError, match=f"{len(data)} bytes were written and {len(data) + 1}"
+    ) as caught:
+        restored(data + b"\0", PLAN)
+    assert caught.value.outcome is RestoreOutcome.CORRUPT
 
 
 @pytest.mark.parametrize("text", [b"<html>", b"\0" * 100, b"KVC", b"K"])
