@@ -287,6 +287,8 @@ class BlockTree:
         kept = bisect_right(run.lengths, run.end)
         if kept < len(run.lengths):
             self._ends.retire(run, kept)
+        elif run.hasher is not None and run.hasher.length > run.end:
+            run.hasher = None
 
     def _detach(self, run: BlockRun) -> None:
         """Take a run out of the tree. Its children wait for the return of its last block."""

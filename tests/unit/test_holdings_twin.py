@@ -163,6 +163,24 @@ def test_bounds_hold_and_only_withhold(events: list[EngineEvent], detached: int,
                 assert truth[key] <= tier, "never better than it is"
 
 
+def test_a_run_that_is_cut_behind_its_last_key_is_hashed_anew_when_it_grows() -> None:
+    """Its running hash stood behind the key: at the block that left."""
+    tokens = list(range(10))
+    check(
+        [
+            stored([1, 2, 3, 4, 5], None, tokens, None),
+            BlockRemoved((4,), None),
+            stored([4], 3, tokens[6:8], None),
+            BlockRemoved((5,), None),
+            BlockRemoved((4,), None),
+            BlockRemoved((3,), None),
+            stored([3, 4], 2, tokens[4:8], None),
+        ],
+        list(range(8)),
+        RepeatedStores.COUNTED,
+    )
+
+
 def test_detached_blocks_beyond_the_bound_are_dropped_oldest_first() -> None:
     agent = holdings(limits=TreeLimits(detached=2))
     for orphan in (10, 11, 12):
