@@ -13,7 +13,7 @@ RETRANSMIT_US: Final = 200_000
 """Least time after which TCP sends a lost segment again (Linux's TCP_RTO_MIN), besides a round trip."""
 
 _GIVEN_UP_US: Final = 60_000_000
-"""A connection whose message gets through no sooner is broken (Linux gives up later, callers do not wait)."""
+"""Linux gives a connection up later, but callers do not wait."""
 
 _MESSAGE: Final = Priority.MESSAGE
 
@@ -27,12 +27,22 @@ class Network:
     A link that reorders lets messages that are not sent reliably arrive before others.
     """
 
-    def __init__(self, clock: Clock, regions: int, link_of: LinkOf, seed: int) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        regions: int,
+        link_of: LinkOf,
+        seed: int,
+        *,
+        given_up_us: int = _GIVEN_UP_US,
+    ) -> None:
+        """`given_up_us`: a connection whose message gets through no sooner is broken."""
         self._clock = clock
         self._links = [[link_of(a, b) for b in range(regions)] for a in range(regions)]
         self._streams = [
             [random_stream(seed, f"network {a} {b}") for b in range(regions)] for a in range(regions)
         ]
+        self._given_up_us = given_up_us
         self._least_us = _least(self._links)
         self._steady_us = [[_steady_us(link) for link in row] for row in self._links]
         self._relied_on: set[tuple[int, int]] = set()
@@ -111,7 +121,7 @@ class Network:
             while stream.random() < link.loss:
                 waited_us += timeout_us
                 timeout_us *= 2
-                if waited_us > _GIVEN_UP_US:
+                if waited_us > self._given_up_us:
                     return False
         at_us = waited_us + self._arrival_us(link, stream, size)
         self._in_order(source, target, at_us, action, args)

@@ -8,6 +8,7 @@ from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import Engine, ModelLoad
 from simulator.clock import Action
 from simulator.fleet import Fleet
+from simulator.place import Place
 from simulator.reading import Reading
 from simulator.request import Request
 
@@ -35,7 +36,7 @@ class Passage(Protocol):
         """The answer will never come. The request has failed."""
 
 
-class Site(Protocol):
+class Site(Place, Protocol):
     """The world, as a router's code meets it. All of that code runs in some region, `here`.
 
     Nothing reaches another region but by `send`, `send_reliably` and `dispatch`. Actions run where they were
@@ -49,40 +50,14 @@ class Site(Protocol):
         """Regions, workers and latencies. Everybody may know these."""
 
     @property
-    def now_us(self) -> int:
-        """Virtual time."""
-
-    @property
-    def here(self) -> int:
-        """Region in which the present code runs."""
-
-    @property
     def seed(self) -> int:
         """For `simulator.streams`, with the router's own subsystem names."""
-
-    def begin(self, region: int, action: Action, *args: Any) -> None:
-        """When the run begins, do `action(*args)` in a region, before any request arrives.
-
-        For a router that is being made: it is in no region then. In the order of asking.
-        """
-
-    def after(self, delay_us: int, action: Action, *args: Any) -> None:
-        """Do `action(*args)` here, later."""
 
     def send(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> None:
         """Do `action(*args)` in a region when a message of `size` bytes has got there, if it does."""
 
-    def send_reliably(self, region: int, action: Action, size: int = 0, args: tuple[Any, ...] = ()) -> bool:
-        """The same over TCP: later instead of lost. False when the regions are parted."""
-
     def steady_us(self, source: int, target: int) -> int | None:
         """Time that every message takes from one region to another; None where it differs or one is lost."""
-
-    def count(self, source: int, target: int, size: int) -> None:
-        """Count messages that do nothing where they arrive, or whose receiver looks when they have arrived.
-
-        Where `steady_us` is not None that is so long after it was sent.
-        """
 
     def load(self, worker: int) -> Reading[ModelLoad]:
         """What the engine of a worker of this region tells of its load now."""

@@ -41,7 +41,7 @@ class ImpairedStream(OwnStream):
             self.lost += 1
             return True
         if self._delay_us:
-            self._site.after(self._delay_us, self._send_late, self._sent_attempt, message)
+            self._site.after(self._delay_us, self._send_late, self.sent_attempt, message)
             return True
         return super().deliver(message)
 

@@ -3,11 +3,12 @@
 from typing import Final, Protocol
 
 from kvcompass.roles.index_follower import IndexFollower, Resubscribe, ResubscribeReason
-from kvcompass.roles.messages import PatchGroups, SubscribeRequest, UnitToEdge
+from kvcompass.roles.messages import PatchGroups, UnitToEdge
+from simulator.clock import Action
+from simulator.place import Place
 from simulator.product import sizes
 from simulator.product.backoff import Backoff
 from simulator.product.unit_node import UnitNode
-from simulator.router import Site
 
 
 class IndexFeed(Protocol):
@@ -35,42 +36,60 @@ class OwnStream:
     """A Subscribe stream of the edge's own, as `services.edge.fleet.index_feed` keeps one (`--faithful`)."""
 
     def __init__(
-        self, site: Site, follower: IndexFollower, unit: UnitNode, region: int, backoff: Backoff
+        self, site: Place, follower: IndexFollower, unit: UnitNode, region: int, backoff: Backoff
     ) -> None:
         self.follower: Final = follower
         self._site = site
         self.unit: Final = unit
         self._region = region
         self._backoff = backoff
-        self._attempt = 0
-        self._sent_attempt = 0
+        self.attempt = 0
+        """The present one, at the edge."""
+        self.sent_attempt = 0
+        """At the unit: the newest that it has heard of."""
+        self.is_open = True
+        """Opened, as far as the edge knows."""
         self._heard_us = 0
         self._acknowledged = 0
         self._beginning = True
 
     # --- at the edge ------------------------------------------------------------------------------
 
+    @property
+    def far_end(self) -> Action:
+        """What tells the unit that an attempt of this stream has ended."""
+        return self.unit.edge_hung_up
+
     def start(self) -> None:
         """Notice when nothing comes any more."""
-        self._listen(self._attempt)
+        self._listen(self.attempt)
 
     def catch_up(self, now_us: int) -> None:
         """Messages are applied as they come."""
 
-    def _dial(self) -> None:
-        self._attempt += 1
+    def dial(self) -> None:
+        """Open the stream."""
+        self._beginning = False
+        self.attempt += 1
+        self.is_open = True
         self._heard_us = self._site.now_us
+        self._acknowledged = self.follower.applied_sequence
         request = self.follower.subscribe_request()
         reached = self._site.send_reliably(
-            self.unit.region, self._dialled, sizes.HANDSHAKE, (self._attempt, request)
+            self.unit.region, self.unit.edge_dialled, sizes.HANDSHAKE, (self, self.attempt, request)
         )
         if not reached:
             self._end(Resubscribe(ResubscribeReason.LOST, "the unit cannot be reached"))
             return
-        self._listen(self._attempt)
+        self._listen(self.attempt)
+
+    def hung_up(self, attempt: int) -> None:
+        """The connection broke."""
+        if self.is_open and attempt == self.attempt:
+            self._end(Resubscribe(ResubscribeReason.LOST, "the connection broke"))
 
     def _heard(self, attempt: int, message: UnitToEdge) -> None:
-        if attempt != self._attempt:
+        if attempt != self.attempt:
             return
         follower = self.follower
         self._heard_us = self._site.now_us
@@ -83,12 +102,12 @@ class OwnStream:
                 self.unit.region,
                 self.unit.acknowledged,
                 sizes.ACKNOWLEDGEMENT,
-                (self, follower.acknowledgement()),
+                (self, attempt, follower.acknowledgement()),
             )
 
     def _listen(self, attempt: int) -> None:
         """Give the stream up after so long a silence."""
-        if attempt != self._attempt:
+        if attempt != self.attempt:
             return
         quiet_us = self.follower.stale_after_us - (self._site.now_us - self._heard_us)
         if quiet_us <= 0:
@@ -100,8 +119,10 @@ class OwnStream:
         if self.follower.was_exact:
             self._backoff.reset()
         self.follower.stream_ended(ended.reason)
-        self._attempt += 1
-        self._site.after(self._backoff.next_us(), self._dial)
+        self._site.send_reliably(self.unit.region, self.far_end, 0, (self, self.attempt))
+        self.attempt += 1
+        self.is_open = False
+        self._site.after(self._backoff.next_us(), self.dial)
 
     # --- at the unit ------------------------------------------------------------------------------
 
@@ -111,16 +132,12 @@ class OwnStream:
         self.unit.hurry()
         self._beginning = False
 
-    def _dialled(self, attempt: int, request: SubscribeRequest) -> None:
-        self._sent_attempt = attempt
-        self.unit.subscribe(request, self)
-
     def deliver(self, message: UnitToEdge) -> bool:
         """Send it to the edge."""
         if self._beginning:
-            self._heard(self._sent_attempt, message)
+            self._heard(self.sent_attempt, message)
             return True
-        return self._carry(self._sent_attempt, message)
+        return self._carry(self.sent_attempt, message)
 
     def _carry(self, attempt: int, message: UnitToEdge) -> bool:
         return self._site.send_reliably(

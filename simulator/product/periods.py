@@ -9,8 +9,18 @@ LOAD_PERIOD_US: Final = 100_000
 """`services.worker_agent.settings.EngineSettings.load_period_ms`: an agent asks its engine for its load."""
 LOAD_JITTER: Final = 0.1
 """`services.worker_agent.served_worker`: each such period is longer or shorter by up to this share."""
+LOAD_TIMEOUT_US: Final = 2_000_000
+"""`services.worker_agent.settings.EngineSettings.load_timeout_ms`: an engine answers within it or not."""
+LOAD_FAILURES: Final = 2
+"""`services.worker_agent.settings.EngineSettings.failures_before_unreachable`."""
+EVENT_TIMEOUT_US: Final = 3_000_000
+"""`services.worker_agent.settings.EngineSettings.event_timeout_ms`: for an engine's event sockets."""
+QUIET_US: Final = 2_000_000
+"""`services.worker_agent.settings.EngineSettings.quiet_ms`: after which past events are asked for."""
 PENDING_KEYS: Final = 65_536
 """`services.worker_agent.settings.StreamSettings.pending_keys`."""
+ANSWER_US: Final = 10_000_000
+"""`services.worker_agent.settings.StreamSettings.answer_timeout_ms`: for a unit's first word."""
 RENEWALS_A_LEASE: Final = 3
 """`services.worker_agent.report_stream`."""
 RENEWED_AGAIN: Final = 0.1
@@ -21,6 +31,8 @@ TICK_US: Final = 50_000
 """`services.maintenance.service`: lease ends are noticed this late."""
 BUSY_TICK_US: Final = 1_000
 """The same while tables grow or are cleared."""
+STALL_US: Final = 200_000
+"""The same: a tick so late means that the process did not run."""
 ATTEMPTS: Final = 3
 """`services.edge.settings.Limits.attempts`: workers tried for one request."""
 AVOID_US: Final = 2_000_000
@@ -34,3 +46,6 @@ FIRST_PAUSE_US: Final = 100_000
 again; it doubles up to"""
 LONGEST_PAUSE_US: Final = 2_000_000
 """this, and is each time shortened by up to a half at random."""
+KEEPALIVE_US: Final = 3_000_000
+"""`services.runtime.grpc_transport`: a ping after a second of silence; two more, and the connection is
+broken."""

@@ -5,13 +5,12 @@ from typing import Protocol
 from kvcompass.roles.messages import AgentHello, AgentToUnit, Refusal, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
-from kvcompass.roles.worker_source import AgentSession
 from simulator.clock import Action
 from simulator.errors import SimulationError
+from simulator.place import Place
 from simulator.product import sizes
 from simulator.product.backoff import Backoff
-from simulator.product.periods import RENEWALS_A_LEASE, RENEWED_AGAIN
-from simulator.router import Site
+from simulator.product.periods import ANSWER_US, RENEWALS_A_LEASE, RENEWED_AGAIN
 
 
 class ReportServer(Protocol):
@@ -30,6 +29,9 @@ class ReportServer(Protocol):
     def reported(self, stream: "ReportStream", attempt: int, message: AgentToUnit) -> None:
         """Its next message."""
 
+    def agent_hung_up(self, stream: "ReportStream", attempt: int) -> None:
+        """It has ended."""
+
 
 class ReportStream:
     """Drives one `UnitReport` as `services.worker_agent.report_stream` does.
@@ -39,7 +41,7 @@ class ReportStream:
 
     def __init__(
         self,
-        site: Site,
+        site: Place,
         agent: WorkerAgent,
         report: UnitReport,
         unit: ReportServer,
@@ -49,20 +51,25 @@ class ReportStream:
         self.report = report
         self.region = region
         self.attempt = 0
-        """The present one, at the agent."""
-        self.session: AgentSession | None = None
-        """At the unit, of the attempt that it has heard of last, which is"""
-        self.session_attempt = -1
+        """The present one."""
+        self.is_open = False
+        """Opened, as far as the agent knows."""
         self._site = site
         self._agent = agent
         self._unit = unit
         self._backoff = backoff
         self._renewing = False
+        self._unvouched = False
+        """To be opened as soon as the agent vouches for its worker."""
 
-    # --- at the agent -----------------------------------------------------------------------------
+    @property
+    def far_end(self) -> Action:
+        """What tells the unit that an attempt of this stream has ended."""
+        return self._unit.agent_hung_up
 
     def start(self) -> None:
         """Register when the run begins, with no way between: the fleet has long been up."""
+        self.is_open = True
         self._site.begin(self._unit.region, self._register, self.report.connect())
 
     def _register(self, hello: AgentHello) -> None:
@@ -70,21 +77,34 @@ class ReportStream:
         self._site.begin(self.region, self.answered, self.attempt, welcome)
 
     def dial(self) -> None:
-        """Open the stream; when that cannot be, try again later."""
-        if not self._agent.vouches:
-            self._site.after(self._backoff.next_us(), self.dial)
+        """Open the stream, once the agent vouches for its worker; when that cannot be, try again later."""
+        self._unvouched = not self._agent.vouches
+        if self._unvouched:
             return
         hello = self.report.connect()
-        if not self._send(sizes.agent_to_unit(hello), self._unit.dialled, hello):
+        self.is_open = True
+        if self._send(sizes.agent_to_unit(hello), self._unit.dialled, hello):
+            self._site.after(ANSWER_US, self._unanswered, self.attempt)
+        else:
             self._broken()
 
     def wake(self) -> None:
-        """Send what there is to send."""
+        """Send what there is to send. Opens the stream anew when the agent has begun another epoch."""
+        if self._unvouched:
+            self.dial()
+        elif self.report.outdated:
+            self._ended()
+            self.dial()
         take, unit = self.report.take, self._unit
         while (message := take()) is not None:
             if not self._send(sizes.agent_to_unit(message), unit.reported, message):
                 self._broken()
                 return
+
+    def hung_up(self, attempt: int) -> None:
+        """The connection broke."""
+        if self.is_open and attempt == self.attempt:
+            self._broken()
 
     def answered(self, attempt: int, message: UnitToAgent) -> None:
         """The unit says something."""
@@ -113,8 +133,18 @@ class ReportStream:
     def _send(self, size: int, action: Action, message: AgentToUnit) -> bool:
         return self._site.send_reliably(self._unit.region, action, size, (self, self.attempt, message))
 
-    def _broken(self) -> None:
+    def _unanswered(self, attempt: int) -> None:
+        if attempt == self.attempt and not self.report.welcomed:
+            self._broken()
+
+    def _ended(self) -> None:
+        """Close the present attempt, and let the unit know."""
+        self._site.send_reliably(self._unit.region, self.far_end, 0, (self, self.attempt))
         self.report.disconnected()
+        self.is_open = False
         self.attempt += 1
         self._renewing = False
+
+    def _broken(self) -> None:
+        self._ended()
         self._site.after(self._backoff.next_us(), self.dial)

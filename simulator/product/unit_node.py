@@ -15,11 +15,15 @@ from kvcompass.roles.messages import (
     UnitToEdge,
 )
 from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.worker_source import AgentSession
 from simulator.errors import SimulationError
+from simulator.place import Place
 from simulator.product import sizes
-from simulator.product.periods import BUSY_TICK_US, FLUSH_US, TICK_US
+from simulator.product.periods import BUSY_TICK_US, FLUSH_US, STALL_US, TICK_US
 from simulator.product.report_stream import ReportStream
-from simulator.router import Site
+
+_UNKNOWN: Final = (-1, None)
+"""Attempt and session of a stream that this process has not heard of."""
 
 
 class Subscriber(Protocol):
@@ -29,43 +33,66 @@ class Subscriber(Protocol):
         """Send the next message; False when the stream is broken."""
 
 
+class EdgeStream(Subscriber, Protocol):
+    """A stream that is opened from afar, again and again."""
+
+    sent_attempt: int
+    """The newest that the unit has heard of."""
+
+
 class UnitNode:
     """Owns a unit and its tables. Everything here runs in its region."""
 
-    def __init__(self, site: Site, unit: MaintenanceUnit, tables: ShardTables, region: int) -> None:
-        self.unit: Final = unit
-        self.tables: Final = tables
+    def __init__(self, site: Place, unit: MaintenanceUnit, tables: ShardTables, region: int) -> None:
+        self.unit = unit
+        self.tables = tables
         self.region: Final = region
         self._site = site
+        self._sessions: dict[ReportStream, tuple[int, AgentSession | None]] = {}
+        """Of each stream's newest attempt."""
         self._subscribers: dict[Subscriber, Subscription] = {}
         self._flush_due = False
         self._watermark_due_us: int | None = None
 
     def start(self) -> None:
         """Tick for ever."""
-        self._tick()
+        self._tick(self._site.now_us)
+
+    def restart(self, unit: MaintenanceUnit, tables: ShardTables) -> None:
+        """Another process stands at this address. It knows of no stream; the last one's timers are gone."""
+        self.unit = unit
+        self.tables = tables
+        self._sessions.clear()
+        self._subscribers.clear()
+        self._flush_due = False
+        self._watermark_due_us = None
+        self.start()
 
     # --- agents -----------------------------------------------------------------------------------
 
     def register(self, stream: ReportStream, attempt: int, hello: AgentHello) -> UnitToAgent:
         """A Report stream begins; it takes the place of the worker's last. Returns the unit's first word."""
         opened = self.unit.agent_connected(hello, self._site.now_us)
-        stream.session_attempt = attempt
         self._changed()
         if isinstance(opened, Refusal):
-            stream.session = None
+            self._sessions[stream] = attempt, None
             return opened
-        stream.session, welcome = opened
+        session, welcome = opened
+        self._sessions[stream] = attempt, session
         return welcome
 
     def dialled(self, stream: ReportStream, attempt: int, hello: AgentHello) -> None:
-        """A Report stream begins, and the answer is sent."""
-        self._answer(stream, attempt, self.register(stream, attempt, hello))
+        """A Report stream begins, and the answer is sent. A hello that comes late or again is passed over."""
+        if attempt > self._newest(stream):
+            self._answer(stream, attempt, self.register(stream, attempt, hello))
 
     def reported(self, stream: ReportStream, attempt: int, message: AgentToUnit) -> None:
-        """A Report stream's next message."""
-        session = stream.session
-        if attempt != stream.session_attempt or session is None:
+        """A Report stream's next message. One of a stream that is not open is answered by a reset."""
+        newest, session = self._sessions.get(stream, _UNKNOWN)
+        if attempt < newest:
+            return
+        if session is None or attempt > newest:
+            self._site.send_reliably(stream.region, stream.hung_up, 0, (attempt,))
             return
         unit, now_us = self.unit, self._site.now_us
         for answer in unit.on_agent_message(session, message, now_us):
@@ -74,9 +101,23 @@ class UnitNode:
                 self._site.count(self.region, stream.region, sizes.ACKNOWLEDGEMENT)
             else:
                 self._answer(stream, attempt, answer)
+                if isinstance(answer, Refusal):
+                    self.agent_hung_up(stream, attempt)
+                    return
         while unit.work(session, now_us):
             pass
         self._changed()
+
+    def agent_hung_up(self, stream: ReportStream, attempt: int) -> None:
+        """A Report stream has ended."""
+        newest, session = self._sessions.get(stream, _UNKNOWN)
+        if attempt >= newest:
+            self._sessions[stream] = attempt, None
+            if session is not None:
+                self.unit.agent_disconnected(session)
+
+    def _newest(self, stream: ReportStream) -> int:
+        return self._sessions.get(stream, _UNKNOWN)[0]
 
     def _answer(self, stream: ReportStream, attempt: int, answer: UnitToAgent) -> None:
         size = sizes.ACKNOWLEDGEMENT
@@ -105,27 +146,42 @@ class UnitNode:
             self._feed()
         self._feed()
 
+    def edge_dialled(self, stream: EdgeStream, attempt: int, request: SubscribeRequest) -> None:
+        """A Subscribe stream begins. A request that comes late or again is passed over."""
+        if attempt > stream.sent_attempt:
+            stream.sent_attempt = attempt
+            self.subscribe(request, stream)
+
+    def edge_hung_up(self, stream: EdgeStream, attempt: int) -> None:
+        """A Subscribe stream has ended."""
+        if attempt >= stream.sent_attempt:
+            stream.sent_attempt = attempt
+            self.unsubscribe(stream)
+
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """A Subscribe stream has ended."""
         subscription = self._subscribers.pop(subscriber, None)
         if subscription is not None:
             self.unit.unsubscribe(subscription)
 
-    def acknowledged(self, subscriber: Subscriber, acknowledgement: Acknowledgement) -> None:
+    def acknowledged(self, stream: EdgeStream, attempt: int, acknowledgement: Acknowledgement) -> None:
         """A subscriber's view is exact up to a sequence."""
-        subscription = self._subscribers.get(subscriber)
-        if subscription is not None:
+        subscription = self._subscribers.get(stream)
+        if subscription is not None and attempt == stream.sent_attempt:
             self.unit.acknowledged(subscription, acknowledgement)
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _tick(self) -> None:
-        unit = self.unit
+    def _tick(self, due_us: int) -> None:
+        unit, now_us = self.unit, self._site.now_us
+        if now_us - due_us > STALL_US:
+            unit.stalled(now_us - due_us)
         leases_ended = unit.counters.leases_ended
-        busy = unit.tick(self._site.now_us)
+        busy = unit.tick(now_us)
         if busy or unit.counters.leases_ended != leases_ended:
             self._changed()
-        self._site.after(BUSY_TICK_US if busy else TICK_US, self._tick)
+        period_us = BUSY_TICK_US if busy else TICK_US
+        self._site.after(period_us, self._tick, now_us + period_us)
 
     def _changed(self) -> None:
         if not self._flush_due and self._subscribers:

@@ -11,6 +11,7 @@ from services.edge.forwarding import forward
 from services.edge.settings import Limits, Timeouts
 from services.maintenance import service
 from services.maintenance.settings import Bounds
+from services.runtime import grpc_transport
 from services.wire import index, load
 from services.worker_agent import reconnect, report_stream
 from services.worker_agent.settings import EngineSettings, StreamSettings
@@ -22,15 +23,24 @@ TIERS = np.ones(40, np.uint8)
 
 def test_periods_are_the_services_defaults() -> None:
     assert 1_000 * EngineSettings().load_period_ms == periods.LOAD_PERIOD_US
+    assert 1_000 * EngineSettings().load_timeout_ms == periods.LOAD_TIMEOUT_US
+    assert EngineSettings().failures_before_unreachable == periods.LOAD_FAILURES
+    assert 1_000 * EngineSettings().event_timeout_ms == periods.EVENT_TIMEOUT_US
+    assert 1_000 * EngineSettings().quiet_ms == periods.QUIET_US
     assert StreamSettings().pending_keys == periods.PENDING_KEYS
     assert periods.RENEWALS_A_LEASE == report_stream._RENEWALS_A_LEASE
     assert report_stream._AGAIN == periods.RENEWED_AGAIN
     assert 1e3 * Bounds().flush_ms == periods.FLUSH_US
     assert periods.TICK_US == 1e6 * service._TICK_S
     assert periods.BUSY_TICK_US == 1e6 * service._BUSY_TICK_S
+    assert periods.STALL_US == service._STALL_US
+    assert 1_000 * StreamSettings().answer_timeout_ms == periods.ANSWER_US
     assert Limits().attempts == periods.ATTEMPTS
     assert 1e6 * Timeouts().suspect_s == periods.AVOID_US
     assert 1e6 * Timeouts().connect_s == periods.CONNECT_US
+    keepalive = dict(grpc_transport._KEEPALIVE)
+    keepalive_ms = keepalive["grpc.keepalive_time_ms"] + keepalive["grpc.keepalive_timeout_ms"]
+    assert 1_000 * keepalive_ms == periods.KEEPALIVE_US
     assert periods.RETRY_AFTER_US == 1e6 * forward._DEFAULT_RETRY_AFTER_S
     assert periods.FIRST_PAUSE_US == 1e6 * index_feed._FIRST_DELAY_S == 1e6 * reconnect._FIRST_S
     assert periods.LONGEST_PAUSE_US == 1e6 * index_feed._LONGEST_DELAY_S == 1e6 * reconnect._LONGEST_S
@@ -66,6 +76,6 @@ def test_sizes_of_loads() -> None:
     worker = WorkerLoad("us-east-1-12", WorkerState.READY, 312.5, 17, 4, 93_000, 244_096, 0.071, 43)
     message = core.AgentLoad(None, 1, 5_000, worker)
     assert sizes.agent_load(worker) == pytest.approx(len(load.encode_agent_load(message)), abs=12)
-    region = RegionLoad.of("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
+    region = RegionLoad("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
     assert sizes.region_load(region) == pytest.approx(len(load.encode_region_load(region)), rel=0.15)
     assert sizes.piggyback(region) == pytest.approx(len(pack_load(region)), rel=0.15)
