@@ -8,7 +8,7 @@ PACKAGES := kvcompass services simulator lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
 
-.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench faults compose-test netem-test dashboard dashboard-schema clean
+.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench convergence faults compose-test netem-test dashboard dashboard-schema clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*
 	$(BIN)/python -m bench.ladder --json out/bench/ladder.json
 	$(BIN)/python -m bench.engine_model --json out/bench/engine_model.json
 	$(BIN)/python -m bench.unit_snapshot --json out/bench/unit_snapshot.json
+
+convergence: setup ## Tries the replication under 1,000 random schedules of faults, and writes out/convergence.json
+	$(BIN)/python -m simulator.convergence --json out/convergence.json
 
 faults: setup ## Breaks a lab of processes in every way under load, and writes out/faults.json
 	$(BIN)/kvcompass lab faults --json out/faults.json

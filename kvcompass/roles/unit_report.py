@@ -96,16 +96,19 @@ class UnitReport:
         plan_version: int,
         *,
         pending_limit: int = 65_536,
+        chunk_keys: int | None = None,
     ) -> None:
         """Start unconnected.
 
         `layout` is what the handshake claims. `pending_limit` counts keys; what waits fits one message too.
+        `chunk_keys`: those in a message of a full report, when not the usual number.
         """
         self._agent = agent
         self._shard = shard
         self._layout = layout
         self._plan_version = plan_version
         self._limit = min(pending_limit, MESSAGE_KEYS_MOST)
+        self._chunk_keys = chunk_keys
         self._pending: dict[int, int] = {}
         """Tier by key, not yet sent."""
         self._chunks: deque[_Chunk] = deque()
@@ -237,8 +240,9 @@ class UnitReport:
         self._pending.clear()
         self._chunks.clear()
         keys, tiers = self._agent.full_report(self._shard)
-        for start in range(0, max(1, len(keys)), _CHUNK_KEYS):
-            piece = slice(start, start + _CHUNK_KEYS)
+        size = self._chunk_keys or _CHUNK_KEYS
+        for start in range(0, max(1, len(keys)), size):
+            piece = slice(start, start + size)
             self._chunks.append(_Chunk(keys[piece], tiers[piece], start == 0))
 
     def _next(self) -> int:

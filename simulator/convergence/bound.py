@@ -1,0 +1,59 @@
+"""How long after the last fault every view is true again, at most: derived in docs/convergence.md."""
+
+from typing import Final
+
+from kvcompass.roles.index_follower import STALE_AFTER_US
+from simulator.convergence.shape import JITTER, Shape
+from simulator.product.periods import (
+    ANSWER_US,
+    EVENT_TIMEOUT_US,
+    FLUSH_US,
+    KEEPALIVE_US,
+    LOAD_JITTER,
+    LOAD_PERIOD_US,
+    LOAD_TIMEOUT_US,
+    LONGEST_PAUSE_US,
+    QUIET_US,
+    TICK_US,
+)
+
+FORMULA: Final = (
+    "late + max(engine + trip + report, stream + trip + report, lease, settle, silence)"
+    " + pause + trip + watermark + flush"
+)
+
+
+def bound_terms(shape: Shape) -> dict[str, int]:
+    """The formula's terms, us, from the settings of a fleet."""
+    lease_us = 1_000 * shape.plan.routing.lease_ms
+    ways_ms = [way for row in shape.plan.wan_ms for way in row]
+    trip_us = round(2_000 * max(ways_ms) * (1 + 6 * JITTER))
+    unheard_us = ANSWER_US if shape.lossy else KEEPALIVE_US
+    return {
+        "late": trip_us if shape.lossy else KEEPALIVE_US + trip_us,
+        "engine": LOAD_TIMEOUT_US
+        + round((1 + LOAD_JITTER) * LOAD_PERIOD_US)
+        + max(EVENT_TIMEOUT_US + LONGEST_PAUSE_US, QUIET_US),
+        "stream": unheard_us + LONGEST_PAUSE_US,
+        "report": trip_us,
+        "lease": lease_us + lease_us // 6 + TICK_US,
+        "settle": shape.bounds.settle_leases * lease_us + TICK_US,
+        "silence": STALE_AFTER_US,
+        "pause": LONGEST_PAUSE_US,
+        "trip": trip_us,
+        "watermark": shape.bounds.watermark_period_us,
+        "flush": FLUSH_US + TICK_US,
+    }
+
+
+def bound_us(shape: Shape) -> int:
+    """From the end of the last fault, and of the last change of a cache, until all is true again."""
+    term = bound_terms(shape)
+    known_us = max(
+        term["engine"] + term["trip"] + term["report"],
+        term["stream"] + term["trip"] + term["report"],
+        term["lease"],
+        term["settle"],
+        term["silence"],
+    )
+    return term["late"] + known_us + term["pause"] + term["trip"] + term["watermark"] + term["flush"]

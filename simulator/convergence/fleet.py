@@ -1,0 +1,264 @@
+"""All processes of a run: engines, agents, units, edges, and how each starts, dies and starts again."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from typing import Final
+
+from kvcompass.index import IndexView, index_shape
+from kvcompass.roles.index_follower import IndexFollower
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.worker_agent import WorkerAgent
+from kvcompass.wan import Link
+from simulator.clock import Clock
+from simulator.convergence.agent import FollowedEngine
+from simulator.convergence.engine import Engine
+from simulator.convergence.fabric import Fabric, Stream
+from simulator.convergence.history import History, Place, WatchedTables
+from simulator.convergence.process import Process
+from simulator.convergence.shape import JITTER, Shape
+from simulator.convergence.trace import Trace
+from simulator.network import Network
+from simulator.product.backoff import Backoff
+from simulator.product.index_feed import OwnStream
+from simulator.product.periods import KEEPALIVE_US, PENDING_KEYS
+from simulator.product.report_stream import ReportStream
+from simulator.product.unit_node import UnitNode
+from simulator.streams import random_stream
+
+_ANCHORS: Final = 6
+"""Blocks that the first worker never gives up."""
+
+
+class WorkerNode:
+    """An engine and its agent's process. They fail apart from one another."""
+
+    def __init__(self, process: Process, engine: Engine) -> None:
+        self.process: Final = process
+        self.engine: Final = engine
+        self.followed: FollowedEngine | None = None
+        """Of the incarnation that runs."""
+
+
+class EdgeProcess:
+    """An edge, as far as it follows the index."""
+
+    def __init__(self, process: Process) -> None:
+        self.process: Final = process
+        self.view: IndexView | None = None
+        self.feeds: list[OwnStream] = []
+        """By shard, of the incarnation that runs."""
+
+
+class Fleet:
+    """Owns everything that runs. Nothing has started at first."""
+
+    def __init__(self, shape: Shape, seed: int, trace: Trace) -> None:
+        plan = shape.plan
+        self.shape: Final = shape
+        self.seed: Final = seed
+        self.trace: Final = trace
+        self.clock: Final = Clock()
+        self.network: Final = Network(
+            self.clock, len(plan.regions), self.plain_link, seed, given_up_us=KEEPALIVE_US
+        )
+        self.fabric: Final = Fabric(
+            self.clock, self.network, trace, random_stream(seed, "fabric"), lossy=shape.lossy
+        )
+        self.histories: Final[dict[int, History]] = {}
+        """By epoch of a unit."""
+        self._epochs = count(1)
+        self._index = index_shape(plan)
+        regions = [plan.region_index(worker.region) for worker in plan.workers]
+        self.workers: Final = [
+            WorkerNode(Process(f"agent-{number}", region), Engine(shape.chains, shape.ring_batches[number]))
+            for number, region in enumerate(regions)
+        ]
+        anchors = shape.chains[0][:_ANCHORS]
+        self.workers[0].engine.kept = frozenset(block.number for block in anchors)
+        self.anchors: Final = [block.key for block in anchors if block.key is not None]
+        """Keys that the first worker never gives up, once it has them."""
+        self.unit_processes: Final = [
+            Process(f"unit-{unit.shard}", plan.region_index(unit.region)) for unit in plan.units
+        ]
+        self.units: Final = [self._unit(shard) for shard in range(plan.shards)]
+        self.edges: Final = [
+            EdgeProcess(Process(edge.id, plan.region_index(edge.region))) for edge in plan.edges
+        ]
+
+    @property
+    def now_us(self) -> int:
+        """Virtual time."""
+        return self.clock.now_us
+
+    @property
+    def victims(self) -> list[Process]:
+        """All processes but the engines and the first worker's agent, which only the network fails."""
+        return [
+            *self.unit_processes,
+            *(edge.process for edge in self.edges),
+            *(worker.process for worker in self.workers[1:]),
+        ]
+
+    def plain_link(self, source: int, target: int) -> Link:
+        """The link between two regions without faults, but for what every network does."""
+        way_ms = self.shape.plan.wan_ms[source][target]
+        return Link(way_ms, jitter_ms=JITTER * way_ms)
+
+    def streams(self) -> Iterator[tuple[Stream, Process, Process]]:
+        """Streams of the processes that run: who opened it and whom it goes to."""
+        for worker in self.workers:
+            if worker.followed is not None:
+                for shard, stream in enumerate(worker.followed.streams):
+                    yield stream, worker.process, self.unit_processes[shard]
+        for edge in self.edges:
+            for shard, feed in enumerate(edge.feeds):
+                yield feed, edge.process, self.unit_processes[shard]
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Everything starts at once, empty."""
+        for shard in range(self.shape.plan.shards):
+            self.start_unit(shard)
+        for number in range(len(self.workers)):
+            self.start_agent(number)
+        for number in range(len(self.edges)):
+            self.start_edge(number)
+
+    def start_unit(self, shard: int) -> None:
+        """A unit starts, knowing nothing."""
+        process, node = self.unit_processes[shard], self.units[shard]
+        if process.incarnation:
+            node.unit, node.tables = self._new_unit(shard)
+        process.boot()
+        self.fabric.own(process, node, address=True)
+        self.trace.note(self.now_us, process.name, f"starts in epoch {node.unit.epoch}")
+        self.fabric.act(process, node.restart, node.unit, node.tables)
+
+    def start_agent(self, number: int) -> None:
+        """A worker's agent starts, knowing nothing."""
+        worker, plan, shape = self.workers[number], self.shape.plan, self.shape
+        planned, process = plan.workers[number], worker.process
+        process.boot()
+        agent = WorkerAgent(plan, planned.id, next(self._epochs))
+        name = f"{process.name} {process.incarnation}"
+        streams = [
+            ReportStream(
+                self.fabric,
+                agent,
+                UnitReport(
+                    agent,
+                    shard,
+                    shape.layout,
+                    plan.plan_version,
+                    pending_limit=PENDING_KEYS,
+                    chunk_keys=shape.chunk_keys,
+                ),
+                unit,
+                process.region,
+                Backoff(random_stream(self.seed, f"{name} to {shard}")),
+            )
+            for shard, unit in enumerate(self.units)
+        ]
+        worker.followed = FollowedEngine(
+            self.fabric,
+            process,
+            agent,
+            worker.engine,
+            streams,
+            random_stream(self.seed, name),
+            partial(next, self._epochs),
+        )
+        self.fabric.own(process, worker.followed, *streams)
+        self.trace.note(self.now_us, process.name, f"starts in epoch {agent.epoch}")
+        self.fabric.act(process, worker.followed.start)
+
+    def start_edge(self, number: int) -> None:
+        """An edge starts, knowing nothing."""
+        edge, plan = self.edges[number], self.shape.plan
+        process = edge.process
+        process.boot()
+        handshake = Handshake(
+            process.name, next(self._epochs), PROTOCOL_VERSION, plan.plan_version, self.shape.layout
+        )
+        edge.view = view = IndexView(self._index)
+        edge.feeds = [
+            OwnStream(
+                self.fabric,
+                IndexFollower(shard, view, handshake),
+                unit,
+                process.region,
+                Backoff(random_stream(self.seed, f"{process.name} {process.incarnation} to {shard}")),
+            )
+            for shard, unit in enumerate(self.units)
+        ]
+        self.fabric.own(process, *edge.feeds)
+        self.trace.note(self.now_us, process.name, f"starts in epoch {handshake.epoch}")
+        for feed in edge.feeds:
+            self.fabric.act(process, feed.dial)
+
+    # --- dying ------------------------------------------------------------------------------------
+
+    def kill(self, process: Process) -> None:
+        """`kill -9`: its memory is gone, and its kernel closes its connections."""
+        self.trace.note(self.now_us, process.name, "is killed")
+        for stream, client, server in self.streams():
+            if process in (client, server) and stream.is_open:
+                self.fabric.close(stream, process)
+        process.die()
+        for worker in self.workers:
+            if worker.process is process:
+                worker.engine.listener = worker.followed = None
+        for edge in self.edges:
+            if edge.process is process:
+                edge.view, edge.feeds = None, []
+
+    def start_again(self, process: Process) -> None:
+        """A process that was killed starts anew."""
+        for shard, unit in enumerate(self.unit_processes):
+            if unit is process:
+                self.start_unit(shard)
+        for number, worker in enumerate(self.workers):
+            if worker.process is process:
+                self.start_agent(number)
+        for number, edge in enumerate(self.edges):
+            if edge.process is process:
+                self.start_edge(number)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _unit(self, shard: int) -> UnitNode:
+        unit, tables = self._new_unit(shard)
+        return UnitNode(self.fabric, unit, tables, self.unit_processes[shard].region)
+
+    def _place(self, worker_id: str) -> Place:
+        planned = self.shape.plan.workers[self.shape.plan.worker_index(worker_id)]
+        return planned.table, planned.slot
+
+    def _new_unit(self, shard: int) -> tuple[MaintenanceUnit, WatchedTables]:
+        epoch = next(self._epochs)
+        tables = WatchedTables(self._index, shard, random_seed=(self.seed << 20) + epoch)
+        unit = MaintenanceUnit(
+            self.shape.plan,
+            self.shape.plan.units[shard].id,
+            epoch=epoch,
+            layout=self.shape.layout,
+            tables=tables,
+            now_us=self.now_us,
+            bounds=self.shape.bounds,
+        )
+        self.histories[epoch] = history = History()
+        waits_until_us = (
+            self.now_us + 1_000 * self.shape.plan.routing.lease_ms * self.shape.bounds.settle_leases
+        )
+
+        def may_lack() -> set[Place]:
+            """Workers that a first snapshot may do without: those that have had their time."""
+            waited = self.now_us >= waits_until_us
+            return set(map(self._place, unit.awaited_workers())) if waited else set()
+
+        tables.watch(history, lambda: unit.sequence, may_lack)
+        return unit, tables

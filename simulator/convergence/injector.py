@@ -1,0 +1,179 @@
+"""Makes a schedule's faults happen, and caches churn meanwhile."""
+
+from collections.abc import Callable
+from itertools import combinations, product
+from typing import Any, Final
+
+from kvcompass.wan import Link
+from simulator.clock import Priority
+from simulator.convergence.faults import Fault, FaultKind, Schedule
+from simulator.convergence.fleet import Fleet
+from simulator.product.periods import KEEPALIVE_US
+from simulator.streams import random_stream
+
+_LOSS: Final = 0.4
+_COPIES: Final = 0.2
+_OVERTAKING: Final = 0.2
+_JITTER: Final = 0.5
+"""Of the worst links: shares of their messages, and of their delay."""
+
+_FAULT: Final = Priority.ENGINE
+"""Before everything else of the same instant."""
+
+
+class Injector:
+    """Owns what is broken. Faults may overlap: what two of them broke is whole when both have ended."""
+
+    def __init__(self, fleet: Fleet, schedule: Schedule) -> None:
+        self.fleet: Final = fleet
+        self.schedule: Final = schedule
+        self._pairs = list(combinations(range(len(fleet.shape.plan.regions)), 2))
+        self._active: list[Fault] = []
+        self._victims = fleet.victims
+        self._churns = random_stream(fleet.seed, "convergence churn")
+        self._churn_us = self._churns.choice((30_000, 100_000, 400_000))
+
+    def start(self) -> None:
+        """Have everything happen in its time."""
+        for fault in self.schedule.faults:
+            self._at(fault.at_us, self._begin, fault)
+            if fault.until_us > fault.at_us:
+                self._at(fault.until_us, self._end, fault)
+        self._churn()
+
+    def _at(self, at_us: int, action: Callable[..., None], *args: Any) -> None:
+        self.fleet.clock.at(at_us, _FAULT, action, *args)
+
+    # --- caches -----------------------------------------------------------------------------------
+
+    def _churn(self) -> None:
+        fleet = self.fleet
+        if fleet.now_us < self.schedule.quiet_us:
+            worker = fleet.workers[self._churns.randrange(len(fleet.workers))]
+            if worker.engine.answers:
+                worker.engine.churn(self._churns)
+            self._at(fleet.now_us + round(self._churns.expovariate(1 / self._churn_us)), self._churn)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _begin(self, fault: Fault) -> None:
+        self._note(fault, "begins")
+        self._active.append(fault)
+        fleet = self.fleet
+        match fault.kind:
+            case FaultKind.KILL:
+                process = self._victims[fault.target]
+                if process.is_up:
+                    fleet.kill(process)
+            case FaultKind.STOP:
+                self._victims[fault.target].is_paused = self._victims[fault.target].is_up
+                self._at(fleet.now_us + KEEPALIVE_US, self._keepalive, fault)
+            case FaultKind.CUT:
+                self._victims[fault.target].is_cut = True
+                self._at(fleet.now_us + KEEPALIVE_US, self._keepalive, fault)
+            case FaultKind.PART:
+                self._set_links()
+                self._at(fleet.now_us + KEEPALIVE_US, self._keepalive, fault)
+            case FaultKind.BAD_LINKS:
+                self._set_links()
+            case FaultKind.ENGINE_KILL:
+                fleet.workers[fault.target].engine.kill()
+            case FaultKind.ENGINE_STOP:
+                engine = fleet.workers[fault.target].engine
+                engine.is_paused = engine.is_up
+            case FaultKind.ENGINE_RESTART:
+                engine = fleet.workers[fault.target].engine
+                if engine.answers:
+                    engine.restart()
+            case FaultKind.FLUSH:
+                if fleet.workers[fault.target].engine.answers:
+                    fleet.workers[fault.target].engine.clear()
+            case FaultKind.EVENT_LOSS:
+                self._set_event_loss(fault.target)
+
+    def _end(self, fault: Fault) -> None:
+        self._note(fault, "ends")
+        self._active.remove(fault)
+        fleet = self.fleet
+        match fault.kind:
+            case FaultKind.KILL:
+                process = self._victims[fault.target]
+                if not process.is_up and not self._still(fault):
+                    fleet.start_again(process)
+            case FaultKind.STOP:
+                process = self._victims[fault.target]
+                if process.is_paused and not self._still(fault):
+                    fleet.fabric.resume(process)
+            case FaultKind.CUT:
+                self._victims[fault.target].is_cut = self._still(fault)
+            case FaultKind.PART | FaultKind.BAD_LINKS:
+                self._set_links()
+            case FaultKind.ENGINE_KILL:
+                engine = fleet.workers[fault.target].engine
+                if not engine.is_up and not fault.for_good and not self._still(fault):
+                    engine.restart()
+            case FaultKind.ENGINE_STOP:
+                fleet.workers[fault.target].engine.is_paused = self._still(fault)
+            case FaultKind.EVENT_LOSS:
+                self._set_event_loss(fault.target)
+            case FaultKind.ENGINE_RESTART | FaultKind.FLUSH:
+                pass
+
+    def _still(self, fault: Fault) -> bool:
+        """Another fault of the kind has the same target now."""
+        return any((other.kind, other.target) == (fault.kind, fault.target) for other in self._active)
+
+    def _keepalive(self, fault: Fault) -> None:
+        """Whoever has heard nothing of the other side for so long takes the connection for broken."""
+        if fault not in self._active:
+            return
+        parted = self._pairs[fault.target] if fault.kind is FaultKind.PART else None
+        for stream, client, server in list(self.fleet.streams()):
+            if parted is None:
+                silent = self._victims[fault.target] in (client, server)
+            else:
+                silent = {client.region, server.region} == set(parted)
+            if silent and stream.is_open:
+                self.fleet.fabric.break_off(stream)
+
+    def _set_links(self) -> None:
+        fleet, bad = self.fleet, [f for f in self._active if f.kind is FaultKind.BAD_LINKS]
+        parted = {self._pairs[f.target] for f in self._active if f.kind is FaultKind.PART}
+        worst = max((fault.severity for fault in bad), default=0.0)
+        fleet.fabric.late_copies = _COPIES * worst
+        regions = range(len(fleet.shape.plan.regions))
+        for a, b in product(regions, regions):
+            plain = fleet.plain_link(a, b)
+            if a == b and not fleet.shape.lossy:
+                continue
+            bad_link = Link(
+                plain.one_way_ms,
+                jitter_ms=plain.jitter_ms + _JITTER * worst * plain.one_way_ms,
+                loss=_LOSS * worst,
+                duplicate=_COPIES * worst,
+                reorder=_OVERTAKING * worst,
+                partition=(min(a, b), max(a, b)) in parted,
+            )
+            fleet.network.set_link(a, b, bad_link)
+
+    def _set_event_loss(self, number: int) -> None:
+        losses = [f.severity for f in self._active if (f.kind, f.target) == (FaultKind.EVENT_LOSS, number)]
+        followed = self.fleet.workers[number].followed
+        if followed is not None:
+            followed.live_loss = 0.5 * max(losses, default=0.0)
+
+    def _note(self, fault: Fault, what: str) -> None:
+        self.fleet.trace.note(self.fleet.now_us, _where(self, fault), f"{fault.kind} {what}")
+
+
+def _where(injector: Injector, fault: Fault) -> str:
+    match fault.kind:
+        case FaultKind.KILL | FaultKind.STOP | FaultKind.CUT:
+            return injector._victims[fault.target].name
+        case FaultKind.PART:
+            regions = injector.fleet.shape.plan.regions
+            return "-".join(regions[region] for region in injector._pairs[fault.target])
+        case FaultKind.BAD_LINKS:
+            return "links"
+        case _:
+            return f"worker-{fault.target}"

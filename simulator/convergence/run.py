@@ -1,0 +1,96 @@
+"""One seed: a fleet, a schedule of faults, and what came of them."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from simulator.clock import Priority
+from simulator.convergence.bound import bound_us
+from simulator.convergence.counting import counted
+from simulator.convergence.faults import draw_schedule
+from simulator.convergence.fleet import Fleet
+from simulator.convergence.injector import Injector
+from simulator.convergence.shape import draw_shape
+from simulator.convergence.trace import Trace
+from simulator.convergence.truth import differences, falsehoods
+from simulator.convergence.watch import Watch
+from simulator.errors import SimulationError
+
+_LOOK_US: Final = 200_000
+"""From one look whether all is true to the next: recoveries are rounded up to it."""
+_ANCHORED_US: Final = 1_500_000
+"""When the first worker has all blocks that it never gives up."""
+_TOLD: Final = 12
+"""Failures of a run that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed."""
+
+    seed: int
+    failures: tuple[str, ...]
+    recovered_us: int
+    """From the end of the last fault until all was true for good; the bound, if it never was."""
+    bound_us: int
+    lossy: bool
+    digest: str
+    """Of the whole trace."""
+    faults: Counter[str]
+    """By kind."""
+    counts: Counter[str]
+    """What the roles counted."""
+
+
+def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
+    """Run a seed to its end. `write` is given the trace, line by line."""
+    shape = draw_shape(seed)
+    trace = Trace(write)
+    fleet = Fleet(shape, seed, trace)
+    schedule = draw_schedule(seed, shape, len(fleet.victims))
+    watch = Watch(fleet)
+    end = _End(fleet, schedule.quiet_us)
+    bound = bound_us(shape)
+    clock = fleet.clock
+    clock.at(0, Priority.ENGINE, fleet.start)
+    clock.at(_ANCHORED_US, Priority.ENGINE, fleet.workers[0].engine.take_in_kept)
+    clock.at(schedule.quiet_us, Priority.CHECK, end.look)
+    clock.at(schedule.quiet_us + bound, Priority.CHECK, clock.stop)
+    Injector(fleet, schedule).start()
+    failures: list[str] = []
+    try:
+        clock.run()
+    except (SimulationError, AssertionError) as error:
+        failures.append(f"at {clock.now_us / 1e6:.6f} {type(error).__name__}: {error}")
+    else:
+        failures += differences(fleet)
+        failures += falsehoods(fleet)
+    failures = watch.breaches + failures
+    for failure in failures:
+        trace.note(clock.now_us, "seed", f"FAILED: {failure}")
+    return Outcome(
+        seed,
+        tuple(failures[:_TOLD]),
+        end.last_wrong_us - schedule.quiet_us,
+        bound,
+        shape.lossy,
+        trace.digest,
+        Counter(fault.kind.value for fault in schedule.faults),
+        counted(fleet),
+    )
+
+
+class _End:
+    """Looks for the time from which on all is true."""
+
+    def __init__(self, fleet: Fleet, quiet_us: int) -> None:
+        self.last_wrong_us = quiet_us
+        self._fleet = fleet
+
+    def look(self) -> None:
+        """Look, and look again later."""
+        fleet = self._fleet
+        if next(differences(fleet), None) is not None:
+            self.last_wrong_us = fleet.now_us + _LOOK_US
+        fleet.clock.at(fleet.now_us + _LOOK_US, Priority.CHECK, self.look)

@@ -1,0 +1,113 @@
+"""The small fleets that runs are made of, drawn from a seed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Final
+
+from kvcompass.keys import namespace
+from kvcompass.levels import registered_lengths
+from kvcompass.plan.layout import layout_fields
+from kvcompass.plan.model import (
+    Edge,
+    IndexRule,
+    LengthRule,
+    MaintenanceUnit,
+    ModelIdentity,
+    Plan,
+    RoutingRule,
+    SharingGroup,
+    Worker,
+)
+from kvcompass.roles.unit_bounds import UnitBounds
+from simulator.convergence.engine import BLOCK, Block, forest
+from simulator.streams import random_stream
+
+JITTER: Final = 0.05
+"""Standard deviation of a link's delay, as a share of it, when nothing is wrong."""
+
+_SHARDS: Final = 2
+_CONTEXT: Final = 208
+"""Tokens: prompts have at most 12 blocks, eight of them at registered lengths."""
+_MODEL: Final = ModelIdentity("m", "builtin:kvcompass-bpe", "builtin:kvcompass-chat", BLOCK, _CONTEXT)
+_LENGTHS: Final = LengthRule(quantum=BLOCK)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A fleet and what of its settings a run varies."""
+
+    plan: Plan
+    bounds: UnitBounds
+    chunk_keys: int
+    """Keys in a message of a full report."""
+    ring_batches: tuple[int, ...]
+    """By worker: batches that its engine keeps for a replay."""
+    lossy: bool
+    """Messages of streams are lost, repeated and reordered too."""
+
+    @cached_property
+    def layout(self) -> dict[str, str]:
+        """What handshakes compare."""
+        return layout_fields(self.plan)
+
+    @property
+    def chains(self) -> tuple[tuple[Block, ...], ...]:
+        """All prompts there are."""
+        lengths = tuple(int(length) for length in registered_lengths(self.plan))
+        return forest(namespace(self.plan.model, self.plan.sharing_groups[0].salt), lengths)
+
+
+def draw_shape(seed: int) -> Shape:
+    """Two or three regions, three to six workers in one table or more, small bounds."""
+    stream = random_stream(seed, "convergence shape")
+    plan = _plan(stream)
+    bounds = UnitBounds(
+        log_groups=stream.choice((40, 150, 65_536)),
+        message_groups=stream.choice((8, 256)),
+        chunk_bytes=stream.choice((512, 2_048, 1 << 18)),
+    )
+    rings = tuple(stream.choice((0, 6, 10_000, 10_000, 10_000)) for _ in plan.workers)
+    return Shape(plan, bounds, stream.choice((7, 32_768)), rings, lossy=stream.random() < 0.5)
+
+
+def _plan(stream: Random) -> Plan:
+    regions = tuple("abc"[: stream.choice((2, 3))])
+    far = {(a, b): stream.uniform(5.0, 150.0) for a in range(len(regions)) for b in range(a)}
+    by_region = stream.random() < 0.4
+    slots = [0] * len(regions)
+    workers = []
+    for number in range(stream.randint(3, 6)):
+        region = number % len(regions)
+        table = region if by_region else 0
+        name = f"{regions[region]}-{number}"
+        workers.append(
+            Worker(
+                name, regions[region], f"http://{name}:1", f"tcp://{name}:2", table, slots[table], 0.2, 0.02
+            )
+        )
+        slots[table] += 1
+    homes = [regions[stream.randrange(len(regions))] for _ in range(_SHARDS)]
+    edges = [regions[number % len(regions)] for number in range(stream.choice((2, 3)))]
+    return Plan(
+        fleet="convergence",
+        plan_version=1,
+        model=_MODEL,
+        lengths=_LENGTHS,
+        index=IndexRule(expected_entries=stream.choice((4, 16, 64)), worker_entries_max=10_000),
+        routing=RoutingRule(),
+        regions=regions,
+        wan_ms=tuple(
+            tuple(0.25 if a == b else far[max(a, b), min(a, b)] for b in range(len(regions)))
+            for a in range(len(regions))
+        ),
+        edges=tuple(
+            Edge(f"edge-{number}", region, f"e{number}:1", f"e{number}:2", f"e{number}:3")
+            for number, region in enumerate(edges)
+        ),
+        units=tuple(
+            MaintenanceUnit(f"unit-{shard}", shard, home, f"u{shard}:1") for shard, home in enumerate(homes)
+        ),
+        workers=tuple(workers),
+        sharing_groups=(SharingGroup("default"),),
+    )

@@ -1,0 +1,159 @@
+"""The laws that hold all the while, whatever fails: looked at after messages, and now and then."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from kvcompass.index import IndexView
+from kvcompass.keys import shards_of
+from kvcompass.roles.index_follower import FollowerState
+from kvcompass.tier import Tier
+from simulator.clock import Action, Priority
+from simulator.convergence.fleet import EdgeProcess, Fleet
+from simulator.convergence.history import History, Place, Promises
+from simulator.product.index_feed import OwnStream
+
+_EVERY: Final = 8
+"""Messages of a feed from one comparison of its view with the promises to the next."""
+_PERIOD_US: Final = 250_000
+_FRESH: Final = (FollowerState.EXACT, FollowerState.CATCHING_UP)
+
+
+class _Seen:
+    """What is known of one shard of one view."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.heard_us = 0
+        self.epoch = 0
+        self.sequence = 0
+        self.snapshots = 0
+        self.mistaken = 0
+        """Digests that differed."""
+        self.promises = Promises()
+        self.held_at: tuple[int, ...] = ()
+        """Epoch, sequence, snapshots and digest that it was compared at."""
+        self.anchors: set[int] = set()
+        """Keys that never leave and that the view once had."""
+
+
+class Watch:
+    """Collects breaches."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.breaches: list[str] = []
+        self._fleet = fleet
+        self._seen: dict[OwnStream, _Seen] = {}
+        self._mistaken: dict[int, int] = {}
+        """Digests that differed, by epoch of the unit."""
+        first = fleet.shape.plan.workers[0]
+        self._anchored: Place = (first.table, first.slot)
+        fleet.fabric.on_arrival = self._arrived
+        self._look()
+
+    def _breach(self, edge: str, what: str) -> None:
+        line = f"at {self._fleet.now_us / 1e6:.6f} {edge} {what}"
+        self._fleet.trace.note(self._fleet.now_us, edge, f"BREACH: {what}")
+        self.breaches.append(line)
+
+    def _look(self) -> None:
+        self._digests_law()
+        for edge in self._fleet.edges:
+            for feed in edge.feeds:
+                self._look_at(edge, feed)
+        self._fleet.clock.at(self._fleet.now_us + _PERIOD_US, Priority.CHECK, self._look)
+
+    def _digests_law(self) -> None:
+        """Sequences tell of all that is lost: no digest ever has to find what they did not."""
+        for process, node in zip(self._fleet.unit_processes, self._fleet.units, strict=True):
+            if node.unit.counters.digest_mismatches > self._mistaken.get(node.unit.epoch, 0):
+                self._mistaken[node.unit.epoch] = node.unit.counters.digest_mismatches
+                self._breach(process.name, "has not what an agent says at the same sequence")
+
+    def _arrived(self, action: Action) -> None:
+        feed = getattr(action, "__self__", None)
+        if not isinstance(feed, OwnStream):
+            return
+        seen = self._seen.setdefault(feed, _Seen())
+        seen.messages += 1
+        seen.heard_us = self._fleet.now_us
+        edge = next((edge for edge in self._fleet.edges if feed in edge.feeds), None)
+        if edge is not None:
+            snapshots = seen.snapshots
+            self._sequence_law(edge, feed, seen)
+            if seen.messages % _EVERY == 0 or seen.snapshots > snapshots:
+                self._promises_law(edge, feed, seen)
+
+    def _look_at(self, edge: EdgeProcess, feed: OwnStream) -> None:
+        seen = self._seen.setdefault(feed, _Seen())
+        follower = feed.follower
+        self._sequence_law(edge, feed, seen)
+        self._promises_law(edge, feed, seen)
+        if follower.counters.digest_mismatches > seen.mistaken:
+            seen.mistaken = follower.counters.digest_mismatches
+            self._breach(edge.process.name, f"differed from shard {follower.shard} at the same sequence")
+        fleet = self._fleet
+        silent_us = fleet.now_us - seen.heard_us
+        if silent_us > follower.stale_after_us and follower.state(fleet.now_us) in _FRESH:
+            self._breach(edge.process.name, f"has heard nothing of shard {follower.shard} and is not stale")
+
+    def _sequence_law(self, edge: EdgeProcess, feed: OwnStream, seen: _Seen) -> None:
+        """Patches never take a view back."""
+        follower = feed.follower
+        epoch, sequence = follower.unit_epoch, follower.applied_sequence
+        snapshots = follower.counters.snapshots
+        if epoch == seen.epoch and sequence < seen.sequence and snapshots == seen.snapshots:
+            self._breach(edge.process.name, f"went back from {seen.sequence} to {sequence}")
+        seen.epoch, seen.sequence, seen.snapshots = epoch, sequence, snapshots
+
+    def _promises_law(self, edge: EdgeProcess, feed: OwnStream, seen: _Seen) -> None:
+        """A view has what its unit's table had at the view's sequence."""
+        follower, view, fleet = feed.follower, edge.view, self._fleet
+        assert view is not None
+        if not follower.unit_epoch:
+            return
+        history = fleet.histories[follower.unit_epoch]
+        unit = fleet.units[follower.shard].unit
+        if unit.epoch == follower.unit_epoch and follower.applied_sequence > unit.sequence:
+            self._breach(edge.process.name, f"is ahead of its unit, at {follower.applied_sequence}")
+        now = follower.unit_epoch, follower.applied_sequence, follower.counters.snapshots, follower.digest
+        if now == seen.held_at:
+            return
+        seen.held_at = now
+        seen.promises.move(history, follower.applied_sequence)
+        for (table, slot), wrong in _wrong(view, seen.promises.tiers):
+            self._breach(
+                edge.process.name,
+                f"lacks or mistakes {wrong} keys of table {table}, slot {slot} in shard {follower.shard}"
+                f" at {follower.unit_epoch}/{follower.applied_sequence}",
+            )
+        self._anchors_law(edge.process.name, view, follower.shard, history, seen)
+
+    def _anchors_law(self, name: str, view: IndexView, shard: int, history: History, seen: _Seen) -> None:
+        """What a view once had and was held all the while it still has: a resync empties nothing."""
+        for key in self._fleet.anchors:
+            if shards_of([key], self._fleet.shape.plan.shards) != [shard]:
+                continue
+            if not list(_wrong(view, {self._anchored: {key: int(Tier.VRAM)}})):
+                seen.anchors.add(key)
+            elif key in seen.anchors:
+                if self._anchored not in history.cleared | (history.left_out or set()):
+                    self._breach(name, f"lost a key of shard {shard} that was held all the while")
+                seen.anchors.discard(key)
+
+
+def _wrong(view: IndexView, tiers: dict[Place, dict[int, int]]) -> Iterator[tuple[Place, int]]:
+    """Workers of whom a view does not have all keys in these tiers, and how many it has not."""
+    keys = [key for each in tiers.values() for key in each]
+    if not keys:
+        return
+    values = view.lookup(np.array(keys, np.uint64)).tolist()
+    at = 0
+    for (table, slot), each in tiers.items():
+        wrong = 0
+        for row, tier in enumerate(each.values(), at):
+            wrong += values[row][table] >> (2 * slot) & 3 != tier
+        at += len(each)
+        if wrong:
+            yield (table, slot), wrong

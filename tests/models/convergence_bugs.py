@@ -1,0 +1,260 @@
+"""Bugs planted in the roles, each in one place: the convergence simulation must notice.
+
+python -m tests.models.convergence_bugs NAME [SEEDS]
+
+Says which seed noticed first. `none` plants nothing, and no seed may notice.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from kvcompass.engine_events import EngineNews
+from kvcompass.index import IndexView, ShardTables
+from kvcompass.index.patches import ApplyResult
+from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.subscriber_desk import SubscriberDesk
+from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.worker_agent import WorkerAgent
+from kvcompass.roles.worker_source import WorkerSource
+from simulator.convergence.run import Outcome, run_seed
+
+_FAR_US = 1 << 60
+
+
+Wrong = Callable[..., Any]
+"""Instead of a method: is called with the right one first, then as it would be."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    what: str
+    parts: tuple[tuple[type, str, Wrong], ...]
+    seeds: int
+    """Within so many, from 0 on, one must notice."""
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, method, wrong in self.parts:
+                replaced = _replaced(owner.__dict__[method], wrong)
+                stack.enter_context(mock.patch.object(owner, method, replaced))
+            yield
+
+
+def _replaced(right: Any, wrong: Wrong) -> Any:
+    if isinstance(right, property):
+        return property(lambda self: wrong(right.fget, self))
+    return lambda self, *args, **kwargs: wrong(right, self, *args, **kwargs)
+
+
+def _skip_a_resync(
+    right: Callable[..., Resubscribe | None], self: IndexFollower, message: UnitToEdge, now_us: int
+) -> Resubscribe | None:
+    ended = right(self, message, now_us)
+    hole = ended is not None and ended.reason in (ResubscribeReason.GAP, ResubscribeReason.BEHIND)
+    return None if hole else ended
+
+
+def _pass_over_a_gap(
+    right: Callable[..., ApplyResult], self: IndexView, shard: int, first: int, count: int, payload: bytes
+) -> ApplyResult:
+    if self.present[shard] and first > self._sequences[shard] + 1:
+        self._sequences[shard] = first - 1
+    return right(self, shard, first, count, payload)
+
+
+def _apply_old_groups(
+    right: Callable[..., ApplyResult], self: IndexView, shard: int, first: int, count: int, payload: bytes
+) -> ApplyResult:
+    applied = self._sequences[shard]
+    self._sequences[shard] = min(applied, first - 1)
+    result = right(self, shard, first, count, payload)
+    self._sequences[shard] = max(applied, self._sequences[shard])
+    return result
+
+
+_RECORD = {1: 3, 2: 8}
+"""Words of a VALUE and of a BUCKET."""
+
+
+def _apply_half_a_group(
+    right: Callable[..., ApplyResult], self: IndexView, shard: int, first: int, count: int, payload: bytes
+) -> ApplyResult:
+    """The first record alone of each group that has several."""
+    words, kept, at = np.frombuffer(payload, "<u4"), [], 0
+    while at < words.size:
+        length, records, kind = int(words[at]), int(words[at + 1]), int(words[at + 2]) & 0xFF
+        record = 2 + int(words[at + 3]) if kind == 3 else _RECORD.get(kind)
+        if records > 1 and record is not None:
+            kept += [2 + record, 1, *words[at + 2 : at + 2 + record].tolist()]
+        else:
+            kept += words[at : at + length].tolist()
+        at += length
+    return right(self, shard, first, count, np.array(kept, "<u4").tobytes())
+
+
+def _forget_leases(right: Callable[..., bool], self: MaintenanceUnit, now_us: int) -> bool:
+    for source in self._sources.values():
+        if source.lease_until_us is not None:
+            source.lease_until_us = _FAR_US
+    return right(self, now_us)
+
+
+def _vouch_for_the_dead(right: Callable[..., bool], self: WorkerAgent) -> bool:
+    return self._reachable is not None
+
+
+def _renew_for_the_dead(right: Callable[..., bool], self: WorkerAgent, now_us: int) -> bool:
+    return self._reachable is not None
+
+
+def _take_edits_again(
+    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, edits: Edits, now_us: int
+) -> Any:
+    if edits.sequence <= source.sequence and source.in_step:
+        self._edit(source, edits.keys, edits.tiers)
+    return right(self, source, edits, now_us)
+
+
+def _send_no_withdrawal(right: Callable[..., Any], self: UnitReport) -> Any:
+    self._pending = {key: tier for key, tier in self._pending.items() if tier}
+    return right(self)
+
+
+def _forgive_a_hole(
+    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, now_us: int
+) -> Any:
+    return []
+
+
+def _take_the_first_chunk_for_all(
+    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, chunk: FullReport, now_us: int
+) -> Any:
+    if not chunk.first:
+        source.sequence = chunk.sequence
+        return []
+    whole = FullReport(chunk.sequence, chunk.keys, chunk.tiers, first=True, last=True)
+    return right(self, source, whole, now_us)
+
+
+def _keep_what_is_not_listed(right: Callable[..., None], self: ShardTables, table: int, slot: int) -> None:
+    ShardTables.drop_report(self, table, slot)
+
+
+def _clear_nothing(right: Callable[..., None], self: ShardTables, table: int, slot: int) -> None:
+    return
+
+
+def _agree(right: Callable[..., bool], *args: Any) -> bool:
+    right(*args)
+    return True
+
+
+def _replay_any_epoch(
+    right: Callable[..., Any], self: SubscriberDesk, request: SubscribeRequest, now_us: int
+) -> Any:
+    same = request.unit_epoch and SubscribeRequest(request.handshake, self._epoch, request.applied_sequence)
+    return right(self, same or request, now_us)
+
+
+def _follow_any_epoch(
+    right: Callable[..., Any], self: IndexFollower, message: UnitToEdge, now_us: int
+) -> Resubscribe | None:
+    if isinstance(message, PatchGroups | Watermark) and self._unit_epoch:
+        self._unit_epoch = message.unit_epoch
+    result: Resubscribe | None = right(self, message, now_us)
+    return result
+
+
+def _serve_before_settling(
+    right: Callable[..., Any], self: MaintenanceUnit, subscription: Any, now_us: int
+) -> Any:
+    return self._desk.take(subscription, now_us)
+
+
+def _never_stale(right: Callable[..., FollowerState], self: IndexFollower, now_us: int) -> FollowerState:
+    state = right(self, now_us)
+    return FollowerState.EXACT if state is FollowerState.STALE else state
+
+
+def _lose_events_silently(
+    right: Callable[..., Any], self: WorkerAgent, sequence: int, events: Sequence[EngineNews]
+) -> Any:
+    self._feed.applied = max(self._feed.applied, sequence - 1)
+    return right(self, sequence, events)
+
+
+def _miss_a_restart(right: Callable[..., Any], self: WorkerAgent, epoch: int, *, same_process: bool) -> Any:
+    return right(self, epoch, same_process=same_process or self._feed.applied >= 0)
+
+
+BUGS = {
+    "resync_skipped": Bug(
+        "a view that misses patches waits for them", ((IndexFollower, "on_message", _skip_a_resync),), 5
+    ),
+    "gap_passed_over": Bug("missing patches count as applied", ((IndexView, "apply", _pass_over_a_gap),), 5),
+    "old_patch_applied": Bug("the sequence guard is gone", ((IndexView, "apply", _apply_old_groups),), 40),
+    "half_a_group": Bug("a group's first record alone", ((IndexView, "apply", _apply_half_a_group),), 5),
+    "lease_forgotten": Bug("no lease ends", ((MaintenanceUnit, "tick", _forget_leases),), 40),
+    "dead_engine_vouched_for": Bug(
+        "an agent renews whatever its engine does",
+        ((WorkerAgent, "vouches", _vouch_for_the_dead), (WorkerAgent, "may_renew", _renew_for_the_dead)),
+        40,
+    ),
+    "old_edit_applied": Bug(
+        "edits that come again are made again", ((MaintenanceUnit, "_on_edits", _take_edits_again),), 40
+    ),
+    "withdrawal_not_sent": Bug("keys only come", ((UnitReport, "_take_edits", _send_no_withdrawal),), 5),
+    "hole_forgiven": Bug(
+        "edits are missing, and so what", ((MaintenanceUnit, "_on_hole", _forgive_a_hole),), 20
+    ),
+    "report_cut_short": Bug(
+        "one chunk for a whole report",
+        ((MaintenanceUnit, "_on_full_report", _take_the_first_chunk_for_all),),
+        20,
+    ),
+    "report_forgets_to_remove": Bug(
+        "what a report does not list stays", ((ShardTables, "end_report", _keep_what_is_not_listed),), 10
+    ),
+    "clear_forgotten": Bug(
+        "a dead worker's fields stay", ((ShardTables, "clear_worker", _clear_nothing),), 40
+    ),
+    "digest_never_compared": Bug("a hello always agrees", ((MaintenanceUnit, "_agrees", _agree),), 10),
+    "epoch_ignored": Bug(
+        "a view goes on with another unit's log",
+        ((SubscriberDesk, "subscribe", _replay_any_epoch), (IndexFollower, "on_message", _follow_any_epoch)),
+        60,
+    ),
+    "unsettled_unit_serves": Bug(
+        "an empty unit is believed", ((MaintenanceUnit, "take", _serve_before_settling),), 60
+    ),
+    "stale_not_marked": Bug("silence looks fresh", ((IndexFollower, "state", _never_stale),), 20),
+    "events_lost_silently": Bug(
+        "missing batches are none", ((WorkerAgent, "on_batch", _lose_events_silently),), 30
+    ),
+    "restart_missed": Bug(
+        "an engine's new process is its old one", ((WorkerAgent, "on_engine_up", _miss_a_restart),), 10
+    ),
+}
+
+
+def first_to_notice(seeds: range) -> Outcome | None:
+    return next((outcome for outcome in map(run_seed, seeds) if outcome.failures), None)
+
+
+if __name__ == "__main__":
+    wanted = list(BUGS) if sys.argv[1] == "all" else sys.argv[1:2]
+    most = int(sys.argv[2]) if len(sys.argv) > 2 else 100
+    for name in wanted:
+        with nullcontext() if name == "none" else BUGS[name].planted():
+            noticed = first_to_notice(range(most))
+        who = "nobody" if noticed is None else f"seed {noticed.seed}: {noticed.failures[0][:150]}"
+        print(f"{name}: {who}", flush=True)  # noqa: T201

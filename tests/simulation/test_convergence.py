@@ -1,0 +1,93 @@
+"""After the last fault every view tells what live workers hold, within the bound: some hundreds of seeds."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from kvcompass.plan.model import RoutingRule
+from simulator.convergence.bound import bound_terms, bound_us
+from simulator.convergence.command import main
+from simulator.convergence.run import run_seed
+from simulator.convergence.shape import draw_shape
+from tests.models.convergence_bugs import BUGS
+
+SEEDS = 300
+BATCH = 25
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_every_view_is_true_again_within_the_bound(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        outcome = run_seed(seed)
+        assert not outcome.failures, f"python -m simulator.convergence --seed {seed} --trace"
+        assert outcome.recovered_us <= outcome.bound_us
+
+
+def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
+    assert run_seed(4).digest == run_seed(4).digest != run_seed(5).digest
+    program = "from simulator.convergence.run import run_seed; print(run_seed(4).digest)"
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    other = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True, env=environment
+    )
+    assert other.stdout.strip() == run_seed(4).digest
+
+
+def test_all_faults_and_all_ways_of_mending_occur() -> None:
+    """Otherwise nothing would have been shown."""
+    outcomes = [run_seed(seed) for seed in range(60)]
+    faults = sum((outcome.faults for outcome in outcomes), start=type(outcomes[0].faults)())
+    counts = sum((outcome.counts for outcome in outcomes), start=type(outcomes[0].counts)())
+    assert len(faults) == 10
+    for way in (
+        "full reports",
+        "holes in reports",
+        "holes in events",
+        "leases ended",
+        "engine restarts seen",
+        "snapshots",
+        "subscribers fallen off the log",
+        "old groups refused",
+        "tables doubled",
+        "tables rebuilt",
+        "resubscribed: gap",
+        "resubscribed: behind",
+        "resubscribed: lost",
+        "resubscribed: silence",
+    ):
+        assert counts[way], way
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_the_bound_grows_with_what_it_is_made_of(seed: int) -> None:
+    shape = draw_shape(seed)
+    assert bound_us(shape) < sum(bound_terms(shape).values())
+    long_lease = replace(shape, plan=replace(shape.plan, routing=RoutingRule(lease_ms=30_000)))
+    assert bound_us(long_lease) >= bound_us(shape) + 30_000_000
+    slow = replace(shape, bounds=replace(shape.bounds, watermark_period_us=9_000_000))
+    assert bound_us(slow) == bound_us(shape) + 8_000_000
+
+
+def test_a_failing_seed_says_how_to_see_it_again(tmp_path, capsys) -> None:
+    path = tmp_path / "new" / "convergence.json"
+    with BUGS["resync_skipped"].planted():
+        assert main(["--seeds", "2", "--json", str(path)]) == 1
+    assert "python -m simulator.convergence --seed 0 --trace" in capsys.readouterr().out
+    document = json.loads(path.read_text("utf-8"))
+    assert document["failed"] == len(document["failures"]) > 0
+    assert main(["--seeds", "2", "--json", str(path)]) == 0
+    document = json.loads(path.read_text("utf-8"))
+    assert document["failed"] == 0
+    assert [run["seed"] for run in document["runs"]] == [0, 1]
+    assert document["runs"][0]["trace"] == run_seed(0).digest
+
+
+def test_a_trace_tells_of_faults_and_messages(capsys) -> None:
+    assert main(["--seed", "0", "--trace"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("starts in epoch", "begins", "hello of epoch", "snapshot at", "watermark", "bound = "):
+        assert word in shown
