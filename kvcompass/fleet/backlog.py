@@ -3,11 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FOREVER_US = 1 << 62
+FOREVER_US: Final = 1 << 62
+"""Later than any moment."""
 
 
 @dataclass(slots=True)
@@ -29,11 +31,11 @@ class Backlog:
         self._queues: list[OrderedDict[Hashable, _Prefill]] = [OrderedDict() for _ in range(workers)]
         self._whole_us: NDArray[np.int64] = np.zeros(workers, np.int64)
         """Work of the queue, the first one's whole work included."""
-        self._began_us: NDArray[np.int64] = np.full(workers, _FOREVER_US, np.int64)
+        self._began_us: NDArray[np.int64] = np.full(workers, FOREVER_US, np.int64)
         """When the first one began or will begin."""
-        self._ends_us: NDArray[np.int64] = np.full(workers, _FOREVER_US, np.int64)
+        self._ends_us: NDArray[np.int64] = np.full(workers, FOREVER_US, np.int64)
         """When its time is over."""
-        self._first_end_us = _FOREVER_US
+        self._first_end_us = FOREVER_US
         """No prefill's time is over before this."""
 
     def add(self, request_id: Hashable, worker: int, work_us: int, begins_us: int) -> None:
@@ -56,11 +58,11 @@ class Backlog:
             self._begin(worker, now_us)
 
     def age(self, now_us: int) -> None:
-        """Take out the prefills whose time is over by then. O(1) while there are none, else O(W)."""
-        if now_us >= self._first_end_us:
-            for worker in np.flatnonzero(self._ends_us <= now_us).tolist():
-                self._age(worker, now_us)
-            self._first_end_us = int(self._ends_us.min())
+        """Take out the prefills whose time is over by then. O(1) while there are none, else O(W) a worker."""
+        while now_us >= self._first_end_us:
+            worker = int(self._ends_us.argmin())
+            self._first_end_us = int(self._ends_us[worker])
+            self._age(worker, now_us)
 
     @property
     def work_us(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -79,8 +81,8 @@ class Backlog:
     def _begin(self, worker: int, free_us: int) -> None:
         """The worker turns to the first one of its queue, if there is one."""
         first = next(iter(self._queues[worker].values()), None)
-        began_us = _FOREVER_US if first is None else max(free_us, first.begins_us)
+        began_us = FOREVER_US if first is None else max(free_us, first.begins_us)
         self._began_us[worker] = began_us
-        ends_us = _FOREVER_US if first is None else began_us + first.work_us
+        ends_us = FOREVER_US if first is None else began_us + first.work_us
         self._ends_us[worker] = ends_us
         self._first_end_us = min(self._first_end_us, ends_us)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvcompass.fleet.backlog import Backlog
+from kvcompass.fleet.backlog import FOREVER_US, Backlog
 
 
 @dataclass(slots=True)
@@ -36,6 +36,8 @@ class InFlight:
     def __init__(self, workers: int, limit: int) -> None:
         self.unreported_us: NDArray[np.int64] = np.zeros(workers, np.int64)
         """int64[W]: work that no report shows yet."""
+        self.unreported_since_us: NDArray[np.int64] = np.full(workers, FOREVER_US, np.int64)
+        """int64[W]: when the first of it was sent, far in the future when there is none."""
         self.backlog = Backlog(workers)
         self.requests: NDArray[np.int64] = np.zeros(workers, np.int64)
         """int64[W]: flights in the table."""
@@ -61,7 +63,10 @@ class InFlight:
             return False
         self._flights[request_id] = flight
         self.requests[flight.worker] += 1
-        self._unreported[flight.worker][request_id] = flight
+        unreported = self._unreported[flight.worker]
+        if not unreported:
+            self.unreported_since_us[flight.worker] = flight.sent_us
+        unreported[request_id] = flight
         self.unreported_us[flight.worker] += flight.work_us
         self.backlog.add(request_id, flight.worker, flight.work_us, begins_us)
         return True
@@ -100,5 +105,8 @@ class InFlight:
         return shown_us
 
     def _uncount(self, request_id: Hashable, flight: Flight) -> None:
-        if self._unreported[flight.worker].pop(request_id, None) is not None:
+        unreported = self._unreported[flight.worker]
+        if unreported.pop(request_id, None) is not None:
             self.unreported_us[flight.worker] -= flight.work_us
+            first = next(iter(unreported.values()), None)
+            self.unreported_since_us[flight.worker] = FOREVER_US if first is None else first.sent_us

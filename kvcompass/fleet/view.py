@@ -1,23 +1,36 @@
 """The fleet as one edge sees it: arrays over the plan's workers, each with one owner, here."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from enum import IntEnum
+from math import inf
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.fleet.backlog import FOREVER_US
 from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
-from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.fleet.load import LOAD_ROW, WorkerLoad, WorkerState, load_of_row
+from kvcompass.kernels.loads import fold_loads, tell_loads
 from kvcompass.kernels.queues import estimate_queues
 from kvcompass.plan.model import Plan
 from kvcompass.score import ScoreInputs
 
 _NEVER_US = -(1 << 62)
-_FOREVER_US = 1 << 62
 
-RATE_BAND = 4.0
-"""A measured prefill rate is believed within this factor of the plan's; beyond it the bound is used."""
+KEPT_ROW: Final = np.dtype(
+    [
+        ("load", LOAD_ROW),
+        ("learned_us", np.int64),
+        ("round_trip_us", np.int64),
+        ("weight", np.float64),
+        ("planned_rate", np.float64),
+    ],
+    align=True,
+)
+"""What a view keeps of a worker to take its next report: the last one, all zeros if there was none, and when
+it was learned; the way there and back; the weight of a report; the plan's milliseconds per token."""
 
 IN_FLIGHT_LIMIT = 65_536
 """Requests an edge tracks at once; far above what one process can carry."""
@@ -34,9 +47,6 @@ class Standing(IntEnum):
     """It has just failed, or asked to be left alone for a while."""
     OUT = 3
     """Draining or unreachable: never a candidate."""
-
-
-_KNOWN, _OUT, _READY = int(Standing.KNOWN), int(Standing.OUT), int(WorkerState.READY)
 
 
 class FleetView:
@@ -96,24 +106,36 @@ class FleetView:
         )
         """The arrays above that the score reads, as views: they are only ever written in place."""
 
-        self._local: list[bool] = self.is_local.tolist()
-        self._planned_rate = [worker.prefill_ms_per_token for worker in workers]
-        self._round_trip_us = [
+        self._own: NDArray[np.int64] = np.flatnonzero(self.is_local)
+        self._own_ids = tuple(self.worker_ids[worker] for worker in self._own)
+        self._known_own = np.empty_like(self._own)
+        """Room for those that `told` finds."""
+        self._lease_us = plan.routing.lease_ms * 1000
+        self._kept: NDArray[np.void] = np.zeros(len(workers), KEPT_ROW)
+        self._kept["learned_us"] = _NEVER_US
+        self._kept["round_trip_us"] = [
             round(1000 * (plan.wan_ms[origin][r] + plan.wan_ms[r][origin])) for r in regions
         ]
-        self._lease_us = plan.routing.lease_ms * 1000
-        self._report_weight = plan.routing.ewma_weight
-        self._loads: list[WorkerLoad | None] = [None] * len(workers)
+        self._kept["weight"] = np.where(self.is_local, 1.0, plan.routing.ewma_weight)
+        self._kept["planned_rate"] = self.prefill_ms_per_token
+        self._last, self._learned_us = self._kept["load"], self._kept["learned_us"]
         self._reported_ms: NDArray[np.float64] = np.zeros(len(workers))
         self._queue_inputs = (
             self._reported_ms,
             self.in_flight.unreported_us,
             *self.in_flight.backlog.work_us,
         )
-        self._learned_us = [_NEVER_US] * len(workers)
-        self._out = [False] * len(workers)
-        self._stands = [int(Standing.UNKNOWN)] * len(workers)
-        """`standing`, where each report looks: a list is read sooner than an array."""
+        self._fold_inputs = (
+            self._kept,
+            self._lease_us,
+            self.in_flight.unreported_since_us,
+            self._reported_ms,
+            self.prefill_ms_per_token,
+            self.standing,
+        )
+        self._tell_inputs = (self._kept, self._lease_us, self.queue_ms)
+        self._one: tuple[NDArray[np.int64], NDArray[np.void]] = (np.zeros(1, np.int64), np.zeros(1, LOAD_ROW))
+        """Room for the report of one worker."""
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._declined_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._standing_until_us = _NEVER_US
@@ -122,33 +144,32 @@ class FleetView:
         return len(self.worker_ids)
 
     def report(self, worker: int, load: WorkerLoad, received_us: int, *, live: bool = False) -> None:
-        """Fold in a load of a worker; the caller has refused those that were overtaken.
+        """Fold in a load of a worker, as `report_all` does."""
+        assert 0.0 <= load.queue_ms < inf, "decoders refuse what is not a finite number"
+        workers, rows = self._one
+        workers[0], rows[0] = worker, load[1:]
+        self.report_all(workers, rows, received_us, live=live)
 
-        `load.age_ms` is time spent at the sender; freshness is judged by it and local receive time alone.
-        `live`: the sender has added what it sent there since (a region's vector), so the report shows own
-        work up to its sending, whatever its age.
+    def report_all(
+        self, workers: NDArray[np.int64], rows: NDArray[np.void], received_us: int, *, live: bool
+    ) -> None:
+        """Fold in LOAD_ROW[n] of int64[n] workers; the caller has refused those that were overtaken.
+
+        A negative worker is passed over. `age_ms` is time spent at the sender; freshness is judged by it and
+        local receive time alone. `live`: the sender has added what it sent there since (a region's vector),
+        so a report shows own work up to its sending, whatever its age.
         """
-        assert 0.0 <= load.queue_ms < float("inf"), "decoders refuse what is not a finite number"
-        learned_us = received_us - load.age_ms * 1000
-        previous_us = self._learned_us[worker]
-        shown_until_us = (received_us if live else learned_us) - self._round_trip_us[worker]
-        shown_ms = self.in_flight.reported(worker, shown_until_us) / 1000.0
-        weight = self._report_weight
-        if self._local[worker] or learned_us - previous_us > self._lease_us or self._out[worker]:
-            weight = 1.0
-        believed = self._reported_ms.item(worker) + shown_ms
-        self._reported_ms[worker] = believed + weight * (load.queue_ms - believed)
-        before, measured = self._loads[worker], load.prefill_ms_per_token
-        if measured > 0.0 and (before is None or before.prefill_ms_per_token != measured):
-            planned = self._planned_rate[worker]
-            self.prefill_ms_per_token[worker] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
-        self._loads[worker] = load
-        if learned_us > previous_us:
-            self._learned_us[worker] = learned_us
-        out = load.state != _READY
-        self._out[worker] = out
-        if self._stands[worker] != (_OUT if out else _KNOWN):
-            self._standing_until_us = _NEVER_US
+        folded = 0
+        while True:
+            folded, shown_until_us, moved = fold_loads(
+                rows, workers, folded, received_us, live, *self._fold_inputs
+            )
+            if moved:
+                self._standing_until_us = _NEVER_US
+            if folded == rows.size:
+                return
+            worker = int(workers[folded])
+            self._reported_ms[worker] += self.in_flight.reported(worker, shown_until_us) / 1000.0
 
     def suspect(self, worker: int, until_us: int) -> None:
         """Consider the worker last until then, or until it answers; never shortens a suspicion."""
@@ -206,34 +227,28 @@ class FleetView:
 
     def load_of(self, worker: int, now_us: int) -> WorkerLoad | None:
         """Last report of a worker, None when there is none younger than the lease."""
-        return self._loads[worker] if now_us - self._learned_us[worker] <= self._lease_us else None
+        known = now_us - int(self._learned_us[worker]) <= self._lease_us
+        return load_of_row(self.worker_ids[worker], self._last[worker].item()) if known else None
 
-    def told(self, workers: Sequence[int], now_us: int) -> tuple[WorkerLoad, ...]:
-        """Last reports of some workers, each with its queue as of the last refresh and its age.
+    def told(self, now_us: int) -> tuple[tuple[str, ...], NDArray[np.void]]:
+        """Ids and last reports of the own region's workers, LOAD_ROW each.
 
-        Those whose load is unknown are left out.
+        Each has its queue as of the last refresh and its age. Workers whose load is unknown are left out.
         """
-        queue_ms: list[float] = self.queue_ms.tolist()
-        since_us = now_us - self._lease_us
-        loads = []
-        for worker in workers:
-            load, learned_us = self._loads[worker], self._learned_us[worker]
-            if load is not None and learned_us >= since_us:
-                worker_id, state, _, running, waiting, used, most, rate, _ = load
-                age_ms = round((now_us - learned_us) / 1000.0)
-                loads.append(
-                    WorkerLoad(worker_id, state, queue_ms[worker], running, waiting, used, most, rate, age_ms)
-                )
-        return tuple(loads)
+        rows = np.empty(len(self._own), LOAD_ROW)
+        known = self._known_own
+        count = tell_loads(rows, known, self._own, now_us, *self._tell_inputs)
+        if count == len(rows):
+            return self._own_ids, rows
+        return tuple(self.worker_ids[worker] for worker in known[:count]), rows[:count]
 
     def age_ms(self, worker: int, now_us: int) -> float | None:
         """Age of the last report, None when there never was one."""
-        if self._loads[worker] is None:
-            return None
-        return (now_us - self._learned_us[worker]) / 1000.0
+        learned_us = int(self._learned_us[worker])
+        return None if learned_us == _NEVER_US else (now_us - learned_us) / 1000.0
 
     def _stand(self, now_us: int) -> None:
-        learned_us, out = np.array(self._learned_us, np.int64), np.array(self._out, np.bool_)
+        learned_us, out = self._learned_us, self._last["state"] != WorkerState.READY
         known = now_us - learned_us <= self._lease_us
         avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
         suspected = avoided_until_us > now_us
@@ -242,13 +257,12 @@ class FleetView:
         standing[known & out] = Standing.OUT
         changed = not np.array_equal(standing, self.standing)
         if changed:
-            self.standing = standing
-            self._stands = standing.tolist()
+            self.standing[:] = standing
             self.standing_version += 1
         if not known.all():
             reliable = known & ~out
             self._reported_ms[~known] = self._reported_ms[reliable].max() if reliable.any() else 0.0
         ends = np.concatenate(
-            (learned_us[known] + self._lease_us + 1, avoided_until_us[suspected], [_FOREVER_US])
+            (learned_us[known] + self._lease_us + 1, avoided_until_us[suspected], [FOREVER_US])
         )
         self._standing_until_us = int(ends.min())

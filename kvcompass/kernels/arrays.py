@@ -12,6 +12,8 @@ I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 F64: TypeAlias = NDArray[np.float64]
 Flags: TypeAlias = NDArray[np.bool_]
+Rows: TypeAlias = NDArray[np.void]
+"""Of a structured dtype, which the kernel names."""
 Words: TypeAlias = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
 """Words of an image; their width is its layout (`kvcompass.kernels.buckets`)."""
 Int: TypeAlias = int | np.int64

@@ -7,7 +7,7 @@ by the message: `keys` is uint64[n], `tiers` uint8[n] (values of `kvcompass.tier
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,9 +190,11 @@ UnitToEdge: TypeAlias = SnapshotChunk | PatchGroups | Watermark | Refusal | Unav
 # --- load: `load.proto` ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class AgentLoad:
-    """One worker's load, agent -> edges of its region. The first of a stream carries the handshake."""
+class AgentLoad(NamedTuple):
+    """One worker's load, agent -> edges of its region. The first of a stream carries the handshake.
+
+    A tuple for the reason that `WorkerLoad` is one.
+    """
 
     handshake: Handshake | None
     epoch: int

@@ -4,6 +4,7 @@ Decoders raise `ProtocolError` naming the field that is malformed; unknown field
 """
 
 import math
+from functools import lru_cache
 from typing import TypeVar, assert_never
 
 from google.protobuf.message import DecodeError, Message
@@ -30,7 +31,7 @@ def encode_agent_load(message: AgentLoad) -> bytes:
         handshake=None if message.handshake is None else handshake_to_pb(message.handshake),
         epoch=message.epoch,
         sequence=message.sequence,
-        load=_worker_to_pb(message.load),
+        load=_worker_to_pb(*message.load),
     )
     return envelope.SerializeToString()
 
@@ -48,10 +49,11 @@ def decode_agent_load(data: bytes) -> AgentLoad:
 
 def encode_region_broadcast(message: RegionBroadcast) -> bytes:
     """Core message -> protobuf bytes."""
-    envelope = _region_to_pb(message.load)
-    if message.handshake is not None:
-        envelope.handshake.CopyFrom(handshake_to_pb(message.handshake))
-    return envelope.SerializeToString()
+    vector = encode_region_load(message.load)
+    if message.handshake is None:
+        return vector
+    # The bytes of two messages one after the other are those of both merged.
+    return pb.RegionLoad(handshake=handshake_to_pb(message.handshake)).SerializeToString() + vector
 
 
 def decode_region_broadcast(data: bytes) -> RegionBroadcast:
@@ -61,9 +63,20 @@ def decode_region_broadcast(data: bytes) -> RegionBroadcast:
     return RegionBroadcast(handshake, _region_from_pb(envelope))
 
 
+@lru_cache(maxsize=1)
 def encode_region_load(load: RegionLoad) -> bytes:
-    """The piggyback of a forwarded response: a queue vector without a handshake."""
-    return _region_to_pb(load).SerializeToString()
+    """A queue vector without a handshake: the piggyback of a forwarded response.
+
+    A broadcast goes to every other region; it is encoded once.
+    """
+    rows = zip(load.workers, load.rows.tolist(), strict=True)
+    return pb.RegionLoad(
+        edge_id=load.edge_id,
+        region=load.region,
+        epoch=load.epoch,
+        sequence=load.sequence,
+        loads=[_worker_to_pb(worker_id, *row) for worker_id, row in rows],
+    ).SerializeToString()
 
 
 def decode_region_load(data: bytes) -> RegionLoad:
@@ -94,52 +107,52 @@ def decode_load_reply(data: bytes) -> LoadReply:
             raise ProtocolError("a LoadReply of a kind this version does not know", field="LoadReply")
 
 
-def _worker_to_pb(load: WorkerLoad) -> pb.WorkerLoad:
+def _worker_to_pb(
+    worker_id: str,
+    state: int,
+    queue_ms: float,
+    running: int,
+    waiting: int,
+    used_tokens: int,
+    max_tokens: int,
+    prefill_ms_per_token: float,
+    age_ms: int,
+) -> pb.WorkerLoad:
     return pb.WorkerLoad(
-        worker_id=load.worker_id,
-        state=pb.WorkerState.ValueType(load.state),
-        queue_ms=load.queue_ms,
-        running=load.running,
-        waiting=load.waiting,
-        used_tokens=load.used_tokens,
-        max_tokens=load.max_tokens,
-        prefill_ms_per_token=load.prefill_ms_per_token,
-        age_ms=load.age_ms,
+        worker_id=worker_id,
+        state=pb.WorkerState.ValueType(state),
+        queue_ms=queue_ms,
+        running=running,
+        waiting=waiting,
+        used_tokens=used_tokens,
+        max_tokens=max_tokens,
+        prefill_ms_per_token=prefill_ms_per_token,
+        age_ms=age_ms,
     )
 
 
 def _worker_from_pb(message: pb.WorkerLoad) -> WorkerLoad:
     """A state of a newer version reads as UNREACHABLE: no request is sent where we do not understand."""
     return WorkerLoad(
-        worker_id=message.worker_id,
-        state=_STATES.get(int(message.state), WorkerState.UNREACHABLE),
-        queue_ms=_finite(message.queue_ms, "load.queue_ms"),
-        running=message.running,
-        waiting=message.waiting,
-        used_tokens=message.used_tokens,
-        max_tokens=message.max_tokens,
-        prefill_ms_per_token=_finite(message.prefill_ms_per_token, "load.prefill_ms_per_token"),
-        age_ms=message.age_ms,
-    )
-
-
-def _region_to_pb(load: RegionLoad) -> pb.RegionLoad:
-    return pb.RegionLoad(
-        edge_id=load.edge_id,
-        region=load.region,
-        epoch=load.epoch,
-        sequence=load.sequence,
-        loads=[_worker_to_pb(worker) for worker in load.loads],
+        message.worker_id,
+        _STATES.get(message.state, WorkerState.UNREACHABLE),
+        _finite(message.queue_ms, "load.queue_ms"),
+        message.running,
+        message.waiting,
+        message.used_tokens,
+        message.max_tokens,
+        _finite(message.prefill_ms_per_token, "load.prefill_ms_per_token"),
+        message.age_ms,
     )
 
 
 def _region_from_pb(message: pb.RegionLoad) -> RegionLoad:
-    return RegionLoad(
-        edge_id=message.edge_id,
-        region=message.region,
-        epoch=message.epoch,
-        sequence=message.sequence,
-        loads=tuple(_worker_from_pb(worker) for worker in message.loads),
+    return RegionLoad.of(
+        message.edge_id,
+        message.region,
+        message.epoch,
+        message.sequence,
+        map(_worker_from_pb, message.loads),
     )
 
 

@@ -77,8 +77,8 @@ def agent_load(load: WorkerLoad) -> int:
 def region_load(load: RegionLoad) -> int:
     """Size of a region's queue vector, its workers' ids taken to be of one length."""
     ids = len(load.edge_id) + len(load.region)
-    if load.loads:
-        ids += len(load.loads) * (len(load.loads[0].worker_id) + _LOAD)
+    if load.workers:
+        ids += len(load.workers) * (len(load.workers[0]) + _LOAD)
     return _ENVELOPE + ids
 
 

@@ -205,7 +205,7 @@ async def test_an_answer_too_large_for_the_far_edge_is_not_made_again(monkeypatc
 
 
 async def test_nobody_but_the_edge_asked_tells_its_regions_load(monkeypatch):
-    forged = RegionLoad("eu", "eu", 99, 1, (worker_load("eu-0", 5.0),))
+    forged = RegionLoad.of("eu", "eu", 99, 1, (worker_load("eu-0", 5.0),))
 
     async def engine(request, parsed):
         return web.json_response({}, headers={"x-kvcompass-load": pack_load(forged).decode()})

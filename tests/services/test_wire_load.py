@@ -1,5 +1,7 @@
 """Load messages survive the wire; what is not understood is never read as an idle worker."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvcompass.errors import ProtocolError
@@ -19,7 +21,7 @@ WORKER = WorkerLoad(
     prefill_ms_per_token=0.25,
     age_ms=7,
 )
-REGION = RegionLoad(
+REGION = RegionLoad.of(
     edge_id="edge-us",
     region="us",
     epoch=5,
@@ -27,6 +29,10 @@ REGION = RegionLoad(
     loads=(WORKER, WORKER._replace(worker_id="us-1", state=WorkerState.DRAINING)),
 )
 HANDSHAKE = Handshake("edge-us", 5, 1, 1, {"shards": "2"})
+
+
+def fields(region: RegionLoad) -> tuple[object, ...]:
+    return region.edge_id, region.region, region.epoch, region.sequence, region.loads
 
 
 @pytest.mark.parametrize("handshake", [HANDSHAKE, None])
@@ -38,12 +44,19 @@ def test_a_workers_load_survives_the_wire(handshake):
 @pytest.mark.parametrize("handshake", [HANDSHAKE, None])
 def test_a_regions_load_survives_the_wire(handshake):
     message = RegionBroadcast(handshake, REGION)
-    assert load.decode_region_broadcast(load.encode_region_broadcast(message)) == message
+    decoded = load.decode_region_broadcast(load.encode_region_broadcast(message))
+    assert (decoded.handshake, fields(decoded.load)) == (handshake, fields(REGION))
 
 
 def test_a_piggyback_is_the_broadcast_without_its_handshake():
-    assert load.decode_region_load(load.encode_region_load(REGION)) == REGION
+    assert fields(load.decode_region_load(load.encode_region_load(REGION))) == fields(REGION)
     assert load.encode_region_load(REGION) == load.encode_region_broadcast(RegionBroadcast(None, REGION))
+
+
+def test_the_next_vector_of_an_edge_is_encoded_anew():
+    first = load.encode_region_load(REGION)
+    assert load.encode_region_load(replace(REGION, sequence=7)) != first
+    assert load.encode_region_load(REGION) == first
 
 
 @pytest.mark.parametrize("reply", [Acknowledgement(3), Refusal("shards", "2 is not 3")])

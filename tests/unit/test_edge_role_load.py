@@ -81,7 +81,7 @@ class TestRegions:
         assert isinstance(decision, Decision)
         here.started("r", decision, sent_us)
         item = load(decision.worker_id, 800.0, age_ms=60)
-        here.on_region_load(RegionLoad("edge-eu-0", "eu", 1, 1, (item,)), NOW_US)
+        here.on_region_load(RegionLoad.of("edge-eu-0", "eu", 1, 1, (item,)), NOW_US)
         assert queues(here)[decision.worker] == 800.0
 
     def test_every_vector_of_one_report_moves_the_estimate_however_it_travels(self) -> None:
@@ -132,7 +132,7 @@ class TestRegions:
         self, edge_id: str, region: str, verdict: LoadVerdict
     ) -> None:
         role = make_role()
-        message = RegionLoad(
+        message = RegionLoad.of(
             edge_id, region, 1, 1, (load("eu-0", 9.0), load("asia-0", 9.0), load("us-0", 9.0))
         )
         assert role.on_region_load(message, NOW_US) is verdict
@@ -140,7 +140,9 @@ class TestRegions:
 
     def test_a_region_speaks_for_its_own_workers_only(self) -> None:
         role = make_role()
-        message = RegionLoad("edge-eu-0", "eu", 1, 1, (load("eu-0", 9.0), load("us-0", 9.0), load("x", 9.0)))
+        message = RegionLoad.of(
+            "edge-eu-0", "eu", 1, 1, (load("eu-0", 9.0), load("us-0", 9.0), load("x", 9.0))
+        )
         assert role.on_region_load(message, NOW_US) is LoadVerdict.ACCEPTED
         assert queues(role)[EU_0] == 9.0
         assert role.fleet.load_of(US_0, NOW_US) is None

@@ -1,4 +1,4 @@
-"""The laws of index and score hold for the same kernels as plain Python with every index checked."""
+"""The laws of index, score and load hold for the same kernels as plain Python with every index checked."""
 
 import os
 import subprocess
@@ -23,6 +23,7 @@ LAWS = (
     "test_index_malformed.py",
     "test_index_view_tables.py",
     "test_score_joint.py",
+    "test_fleet_vectors.py",
 )
 
 
