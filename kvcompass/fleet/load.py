@@ -1,6 +1,5 @@
 """What components tell one another about load. Mirrors `proto/kvcompass/v1/load.proto`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Final, NamedTuple
@@ -67,21 +66,6 @@ class RegionLoad:
     """Ids."""
     rows: NDArray[np.void]
     """LOAD_ROW[len(workers)]; never written to."""
-
-    @classmethod
-    def of(
-        cls, edge_id: str, region: str, epoch: int, sequence: int, loads: Iterable[WorkerLoad]
-    ) -> "RegionLoad":
-        """The vector of some loads."""
-        loads = tuple(loads)
-        rows = np.array([load[1:] for load in loads], LOAD_ROW)
-        return cls(edge_id, region, epoch, sequence, tuple(load.worker_id for load in loads), rows)
-
-    @property
-    def loads(self) -> tuple[WorkerLoad, ...]:
-        """One load a worker."""
-        rows = self.rows.tolist()
-        return tuple(load_of_row(worker_id, row) for worker_id, row in zip(self.workers, rows, strict=True))
 
 
 def load_of_row(worker_id: str, row: tuple[Any, ...]) -> WorkerLoad:

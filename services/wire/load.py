@@ -7,10 +7,11 @@ import math
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
+import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from kvcompass.errors import ProtocolError
-from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.fleet.load import LOAD_ROW, RegionLoad, WorkerLoad, WorkerState
 from kvcompass.roles.messages import Acknowledgement, AgentLoad, LoadReply, Refusal, RegionBroadcast
 from services.wire.index import (
     acknowledgement_to_pb,
@@ -43,7 +44,7 @@ def decode_agent_load(data: bytes) -> AgentLoad:
         handshake_from_pb(envelope.handshake) if envelope.HasField("handshake") else None,
         envelope.epoch,
         envelope.sequence,
-        _worker_from_pb(envelope.load),
+        WorkerLoad(envelope.load.worker_id, *_row_from_pb(envelope.load)),
     )
 
 
@@ -131,10 +132,12 @@ def _worker_to_pb(
     )
 
 
-def _worker_from_pb(message: pb.WorkerLoad) -> WorkerLoad:
-    """A state of a newer version reads as UNREACHABLE: no request is sent where we do not understand."""
-    return WorkerLoad(
-        message.worker_id,
+def _row_from_pb(message: pb.WorkerLoad) -> tuple[WorkerState, float, int, int, int, int, float, int]:
+    """A load less its worker's id.
+
+    A state of a newer version reads as UNREACHABLE: no request is sent where we do not understand.
+    """
+    return (
         _STATES.get(message.state, WorkerState.UNREACHABLE),
         _finite(message.queue_ms, "load.queue_ms"),
         message.running,
@@ -147,17 +150,18 @@ def _worker_from_pb(message: pb.WorkerLoad) -> WorkerLoad:
 
 
 def _region_from_pb(message: pb.RegionLoad) -> RegionLoad:
-    return RegionLoad.of(
+    return RegionLoad(
         message.edge_id,
         message.region,
         message.epoch,
         message.sequence,
-        map(_worker_from_pb, message.loads),
+        tuple([load.worker_id for load in message.loads]),
+        np.array([_row_from_pb(load) for load in message.loads], LOAD_ROW),
     )
 
 
 def _finite(value: float, field: str) -> float:
-    if not math.isfinite(value) or value < 0:
+    if not 0.0 <= value < math.inf:
         raise ProtocolError(f"{value} is not a finite, non-negative number", field=field)
     return value
 

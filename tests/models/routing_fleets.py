@@ -1,10 +1,12 @@
 """Small fleets for tests of fleet, score, routing and the edge role; built without TOML."""
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.fleet.backlog import Backlog
-from kvcompass.fleet.load import WorkerLoad, WorkerState
+from kvcompass.fleet.load import LOAD_ROW, RegionLoad, WorkerLoad, WorkerState, load_of_row
 from kvcompass.index import Matches
 from kvcompass.plan.model import (
     Edge,
@@ -72,6 +74,20 @@ def load(worker_id: str, queue_ms: float = 0.0, **changes: object) -> WorkerLoad
     """A ready worker's load."""
     fields: dict[str, object] = {"worker_id": worker_id, "state": WorkerState.READY, "queue_ms": queue_ms}
     return WorkerLoad(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def region_load(
+    edge_id: str, region: str, epoch: int, sequence: int, loads: Iterable[WorkerLoad]
+) -> RegionLoad:
+    """The queue vector of some loads."""
+    loads = tuple(loads)
+    rows = np.array([load[1:] for load in loads], LOAD_ROW)
+    return RegionLoad(edge_id, region, epoch, sequence, tuple(load.worker_id for load in loads), rows)
+
+
+def loads_of(vector: RegionLoad) -> tuple[WorkerLoad, ...]:
+    """The loads that a queue vector was made of."""
+    return tuple(map(load_of_row, vector.workers, vector.rows.tolist()))
 
 
 def matched(workers: int, holdings: dict[int, tuple[int, int]] | None = None) -> Matches:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from aiohttp import web
 
-from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.fleet.view import Standing
 from kvcompass.roles.messages import AgentLoad
 from services.edge.fleet import load_broadcaster, load_service
@@ -16,6 +16,7 @@ from services.edge.settings import Limits, Timeouts
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.wire.rpc import read, report_load
+from tests.models.routing_fleets import region_load
 from tests.services.edge_fleet import CHAT, PEER_KEY, FakeEngine, dies, eventually, fleet, hangs, status
 
 PAIR = ("us", "eu")
@@ -205,7 +206,7 @@ async def test_an_answer_too_large_for_the_far_edge_is_not_made_again(monkeypatc
 
 
 async def test_nobody_but_the_edge_asked_tells_its_regions_load(monkeypatch):
-    forged = RegionLoad.of("eu", "eu", 99, 1, (worker_load("eu-0", 5.0),))
+    forged = region_load("eu", "eu", 99, 1, (worker_load("eu-0", 5.0),))
 
     async def engine(request, parsed):
         return web.json_response({}, headers={"x-kvcompass-load": pack_load(forged).decode()})

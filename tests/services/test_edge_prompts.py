@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from kvcompass.errors import ProtocolError
-from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels.query_plan import query_plan
 from services.edge.fleet.piggyback import pack_load, unpack_load
@@ -13,7 +13,7 @@ from services.edge.requests.prompts import PromptReader, Unkeyed
 from services.edge.requests.request_body import Endpoint, parse_request
 from services.edge.requests.usage import ReuseReader
 from services.prompt import PromptEncoder
-from tests.models.routing_fleets import make_plan
+from tests.models.routing_fleets import loads_of, make_plan, region_load
 
 PLAN = make_plan(groups=("a", "b"))
 RUNGS = query_plan(PLAN).rungs
@@ -120,11 +120,11 @@ def test_several_choices_say_nothing_of_the_first():
 
 def test_a_queue_vector_survives_its_header():
     load = WorkerLoad("eu-0", WorkerState.READY, 12.5, 1, 2, 3, 4, 0.25, 5)
-    region = RegionLoad.of("edge-eu", "eu", 7, 8, (load,))
+    region = region_load("edge-eu", "eu", 7, 8, (load,))
     packed = pack_load(region)
     assert packed.isascii()
     unpacked = unpack_load(packed.decode())
-    assert (unpacked.edge_id, unpacked.sequence, unpacked.loads) == ("edge-eu", 8, (load,))
+    assert (unpacked.edge_id, unpacked.sequence, loads_of(unpacked)) == ("edge-eu", 8, (load,))
 
 
 @pytest.mark.parametrize("value", ["%%%", "AAA", "////", "CgP/"])

@@ -9,6 +9,7 @@ from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
 from kvcompass.roles.messages import Acknowledgement, AgentLoad, Handshake, Refusal, RegionBroadcast
 from services.wire import load
 from services.wire.pb import load_pb2 as pb
+from tests.models.routing_fleets import loads_of, region_load
 
 WORKER = WorkerLoad(
     worker_id="us-0",
@@ -21,7 +22,7 @@ WORKER = WorkerLoad(
     prefill_ms_per_token=0.25,
     age_ms=7,
 )
-REGION = RegionLoad.of(
+REGION = region_load(
     edge_id="edge-us",
     region="us",
     epoch=5,
@@ -32,7 +33,7 @@ HANDSHAKE = Handshake("edge-us", 5, 1, 1, {"shards": "2"})
 
 
 def fields(region: RegionLoad) -> tuple[object, ...]:
-    return region.edge_id, region.region, region.epoch, region.sequence, region.loads
+    return region.edge_id, region.region, region.epoch, region.sequence, loads_of(region)
 
 
 @pytest.mark.parametrize("handshake", [HANDSHAKE, None])
@@ -53,8 +54,9 @@ def test_a_piggyback_is_the_broadcast_without_its_handshake():
     assert load.encode_region_load(REGION) == load.encode_region_broadcast(RegionBroadcast(None, REGION))
 
 
-def test_the_next_vector_of_an_edge_is_encoded_anew():
-    first = load.encode_region_load(REGION)
+def test_a_vector_is_encoded_once_and_the_next_anew():
+    first = load.encode_region_broadcast(RegionBroadcast(None, REGION))
+    assert load.encode_region_broadcast(RegionBroadcast(None, REGION)) is first
     assert load.encode_region_load(replace(REGION, sequence=7)) != first
     assert load.encode_region_load(REGION) == first
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
+from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.roles import messages as core
 from services.edge.fleet import index_feed
 from services.edge.fleet.piggyback import pack_load
@@ -16,6 +16,7 @@ from services.wire import index, load
 from services.worker_agent import reconnect, report_stream
 from services.worker_agent.settings import EngineSettings, StreamSettings
 from simulator.product import periods, sizes
+from tests.models.routing_fleets import region_load
 
 KEYS = np.arange(1 << 40, (1 << 40) + 40, dtype=np.uint64)
 TIERS = np.ones(40, np.uint8)
@@ -76,6 +77,6 @@ def test_sizes_of_loads() -> None:
     worker = WorkerLoad("us-east-1-12", WorkerState.READY, 312.5, 17, 4, 93_000, 244_096, 0.071, 43)
     message = core.AgentLoad(None, 1, 5_000, worker)
     assert sizes.agent_load(worker) == pytest.approx(len(load.encode_agent_load(message)), abs=12)
-    region = RegionLoad("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
+    region = region_load("edge-us-east-1", "us-east-1", 1, 5_000, (worker,) * 8)
     assert sizes.region_load(region) == pytest.approx(len(load.encode_region_load(region)), rel=0.15)
     assert sizes.piggyback(region) == pytest.approx(len(pack_load(region)), rel=0.15)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from kvcompass.fleet import LoadVerdict, RegionLoad, WorkerState
+from kvcompass.fleet import LoadVerdict, WorkerState
 from kvcompass.plan.model import Plan
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.routing import Decision, Reason
-from tests.models.routing_fleets import MS, SECOND, FakeLookup, load, make_plan
+from tests.models.routing_fleets import MS, SECOND, FakeLookup, load, loads_of, make_plan, region_load
 
 NOW_US = 100 * SECOND
 US_0, EU_0 = 0, 2
@@ -70,8 +70,8 @@ class TestRegions:
         report(there, "eu-1", 1, 20.0)
         there.carried("r", EU_0 + 1, 300.0, NOW_US)
         vector = there.region_load(NOW_US)
-        assert [(item.worker_id, item.queue_ms) for item in vector.loads] == [("eu-1", 320.0)]
-        assert there.region_load(NOW_US + 10 * SECOND).loads == ()
+        assert [(item.worker_id, item.queue_ms) for item in loads_of(vector)] == [("eu-1", 320.0)]
+        assert loads_of(there.region_load(NOW_US + 10 * SECOND)) == ()
 
     def test_a_vector_shows_own_work_up_to_its_sending_whatever_the_age_of_its_reports(self) -> None:
         """The sender had carried the request by then, so its estimate holds it already."""
@@ -81,7 +81,7 @@ class TestRegions:
         assert isinstance(decision, Decision)
         here.started("r", decision, sent_us)
         item = load(decision.worker_id, 800.0, age_ms=60)
-        here.on_region_load(RegionLoad.of("edge-eu-0", "eu", 1, 1, (item,)), NOW_US)
+        here.on_region_load(region_load("edge-eu-0", "eu", 1, 1, (item,)), NOW_US)
         assert queues(here)[decision.worker] == 800.0
 
     def test_every_vector_of_one_report_moves_the_estimate_however_it_travels(self) -> None:
@@ -94,7 +94,8 @@ class TestRegions:
             there.carried(i, EU_0, 1000.0, sent_us)
             vector = there.region_load(sent_us)
             assert here.on_region_load(vector, sent_us + (160 - i % 3) * MS) is LoadVerdict.ACCEPTED
-            believed = vector.loads[0].queue_ms if i == 0 else (believed + vector.loads[0].queue_ms) / 2
+            told_ms = loads_of(vector)[0].queue_ms
+            believed = told_ms if i == 0 else (believed + told_ms) / 2
             assert queues(here, sent_us + 160 * MS)[EU_0] == pytest.approx(believed)
 
     def test_a_prefill_under_way_is_in_the_vector_although_no_engine_reports_it(self) -> None:
@@ -102,14 +103,14 @@ class TestRegions:
         report(there, "eu-0", 1, 0.0)
         there.carried("r", EU_0, 1000.0, NOW_US)
         there.on_worker_load(AgentLoad(None, 1, 2, load("eu-0", 0.0, running=1)), NOW_US + 50 * MS)
-        assert there.region_load(NOW_US + 50 * MS).loads[0].queue_ms == pytest.approx(950.0, abs=1.0)
+        assert loads_of(there.region_load(NOW_US + 50 * MS))[0].queue_ms == pytest.approx(950.0, abs=1.0)
         there.first_byte("r", NOW_US + 60 * MS)
-        assert there.region_load(NOW_US + 60 * MS).loads[0].queue_ms == 0.0
+        assert loads_of(there.region_load(NOW_US + 60 * MS))[0].queue_ms == 0.0
 
     def test_it_tells_of_workers_that_are_out(self) -> None:
         there = make_role("edge-eu-0")
         there.on_worker_load(AgentLoad(None, 1, 1, load("eu-0", state=WorkerState.UNREACHABLE)), NOW_US)
-        assert [item.state for item in there.region_load(NOW_US).loads] == [WorkerState.UNREACHABLE]
+        assert [item.state for item in loads_of(there.region_load(NOW_US))] == [WorkerState.UNREACHABLE]
 
     def test_piggybacks_and_broadcasts_share_one_sequence(self) -> None:
         here, there = make_role("edge-us-0"), make_role("edge-eu-0")
@@ -132,7 +133,7 @@ class TestRegions:
         self, edge_id: str, region: str, verdict: LoadVerdict
     ) -> None:
         role = make_role()
-        message = RegionLoad.of(
+        message = region_load(
             edge_id, region, 1, 1, (load("eu-0", 9.0), load("asia-0", 9.0), load("us-0", 9.0))
         )
         assert role.on_region_load(message, NOW_US) is verdict
@@ -140,9 +141,7 @@ class TestRegions:
 
     def test_a_region_speaks_for_its_own_workers_only(self) -> None:
         role = make_role()
-        message = RegionLoad.of(
-            "edge-eu-0", "eu", 1, 1, (load("eu-0", 9.0), load("us-0", 9.0), load("x", 9.0))
-        )
+        message = region_load("edge-eu-0", "eu", 1, 1, (load("eu-0", 9.0), load("us-0", 9.0), load("x", 9.0)))
         assert role.on_region_load(message, NOW_US) is LoadVerdict.ACCEPTED
         assert queues(role)[EU_0] == 9.0
         assert role.fleet.load_of(US_0, NOW_US) is None

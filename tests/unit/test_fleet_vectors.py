@@ -10,7 +10,7 @@ from kvcompass.fleet.load import RegionLoad, WorkerLoad, WorkerState
 from kvcompass.fleet.region_workers import STRANGER, RegionWorkers
 from kvcompass.fleet.view import FleetView, Standing
 from tests.models.fleet_naive import NaiveReports, Own
-from tests.models.routing_fleets import MS, SECOND, load, make_plan
+from tests.models.routing_fleets import MS, SECOND, load, loads_of, make_plan, region_load
 
 PLAN = make_plan(3)
 LEASE_US = PLAN.routing.lease_ms * MS
@@ -61,8 +61,8 @@ def test_a_vector_is_its_reports_one_after_the_other(
             view.start(requests, Flight(worker, now_us, work_us, 0, 0))
             twins[worker].unreported.append(Own(now_us, work_us))
             requests += 1
-        message = RegionLoad.of("edge", "eu", 1, 1, told)
-        assert message.loads == tuple(told)
+        message = region_load("edge", "eu", 1, 1, told)
+        assert loads_of(message) == tuple(told)
         places = [view.index_of.get(worker_id, STRANGER) for worker_id in message.workers]
         view.report_all(np.array(places, np.int64), message.rows, now_us, live=live)
         for place, each in zip(places, told, strict=True):
@@ -100,7 +100,7 @@ def test_what_is_told_is_what_is_known_of_the_own_region(
             assert age_ms is not None
             queue_ms = float(view.queue_ms[worker])
             expected.append(known._replace(worker_id=IDS[worker], queue_ms=queue_ms, age_ms=round(age_ms)))
-    assert RegionLoad("edge", "us", 1, 1, worker_ids, rows).loads == tuple(expected)
+    assert loads_of(RegionLoad("edge", "us", 1, 1, worker_ids, rows)) == tuple(expected)
 
 
 def test_what_was_told_stays_as_it_was() -> None:
@@ -122,7 +122,7 @@ def test_a_vector_has_standing_judged_anew_when_it_changes(live: bool) -> None:
     view = FleetView(PLAN, origin=0)
     places = np.array([3, 4], np.int64)
     for state, standing in ((WorkerState.READY, Standing.KNOWN), (WorkerState.DRAINING, Standing.OUT)):
-        message = RegionLoad.of("edge", "eu", 1, 1, (load("eu-0"), load("eu-1", state=state)))
+        message = region_load("edge", "eu", 1, 1, (load("eu-0"), load("eu-1", state=state)))
         view.report_all(places, message.rows, SECOND, live=live)
         view.refresh(SECOND)
         assert view.standing_of(4) is standing
