@@ -19,12 +19,12 @@ OPERATIONS = {
     "repeat": 2,
     "swap": 2,
     "stall": 1,
-    "wait": 1,
+    "wait": 3,
     "rebuild": 1,
     "restart unit": 1,
     "kill edge": 1,
     "start edge": 2,
-    "cut": 1,
+    "cut": 2,
     "heal": 1,
 }
 """How often each, about."""
@@ -34,7 +34,7 @@ operations = st.lists(
         st.integers(0, 2),
         st.integers(0, 9),
     ),
-    max_size=120,
+    max_size=80,
 )
 
 
@@ -57,7 +57,7 @@ def perform(region: Region, operation: str, number: int, value: int) -> None:
         case "stall":
             node.reads = not node.reads
         case "wait":
-            region.run(value / 2)
+            region.run(value)
         case "rebuild":
             region.unit.rebuild()
         case "restart unit":
@@ -95,6 +95,7 @@ def followed_at(node: Node) -> int:
 @given(operations=operations, groups=st.sampled_from([4, 400]), relay_groups=st.sampled_from([4, 400]))
 def test_after_any_schedule_every_view_is_the_units_table(upstream, operations, groups, relay_groups):
     region = Region(upstream=upstream, log_groups=groups, relay_groups=relay_groups)
+    region.run(SETTLE_S / 2)
     for operation in operations:
         perform(region, *operation)
     mend(region)
@@ -194,6 +195,30 @@ def test_a_slow_follower_costs_a_snapshot_and_holds_up_nobody():
     region.run(1)
     assert leader.relay.counters.overflows == 1
     region.assert_converged()
+
+
+def test_an_edge_that_follows_an_edge_serves_nobody():
+    region = Region()
+    region.cut.add(frozenset(("edge-a0", "edge-a2")))
+    for _ in range(SETTLE_S):
+        region.run(1)
+        assert followed_at(region.edges[1]) == 0 or sources(region)[1] == "unit-0"
+    assert sources(region) == ["unit-0", "edge-a0", "unit-0"]
+    region.assert_converged()
+
+
+def test_a_unit_that_restarts_is_followed_on_by_way_of_the_edge():
+    region = Region()
+    for key in range(20):
+        region.unit.edit(key, 1)
+    region.run(SETTLE_S)
+    fallbacks = [node.choice.fallbacks.copy() for node in region.edges]
+    region.restart_unit()
+    region.unit.edit(3, 2)
+    region.run(1.5)
+    region.assert_converged()
+    assert [node.choice.fallbacks for node in region.edges] == fallbacks
+    assert sources(region) == ["unit-0", "edge-a0", "edge-a0"]
 
 
 def test_an_edge_that_restarts_learns_from_a_neighbour_and_then_follows_the_unit():

@@ -1,0 +1,244 @@
+"""What an edge passes on of a shard, message by message, and when it passes on nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.messages import (
+    PROTOCOL_VERSION,
+    Acknowledgement,
+    Handshake,
+    PatchGroups,
+    Refusal,
+    SnapshotChunk,
+    SubscribeRequest,
+    Unavailable,
+    UnavailableReason,
+    UnitToEdge,
+    Watermark,
+)
+from kvcompass.roles.subscription import Subscription
+from tests.models.relay_region import Node, Region
+from tests.models.replication_table import DictView
+
+NOT_EXACT = [Unavailable(UnavailableReason.NOT_EXACT)]
+FOLLOWS_EDGE = [Unavailable(UnavailableReason.FOLLOWS_EDGE)]
+
+
+@pytest.fixture
+def region() -> Region:
+    """An edge that follows the unit, and nobody else."""
+    region = Region(edges=1)
+    for key in range(20, 24):
+        region.unit.edit(key, 1)
+    region.run(3)
+    assert region.edges[0].state is FollowerState.EXACT
+    return region
+
+
+@pytest.fixture
+def node(region: Region) -> Node:
+    return region.edges[0]
+
+
+def subscribe(node: Node, epoch: int = 0, applied: int = 0) -> Subscription:
+    opened = node.subscribe(request(node, epoch, applied))
+    assert isinstance(opened, Subscription)
+    return opened
+
+
+def request(node: Node, epoch: int = 0, applied: int = 0) -> SubscribeRequest:
+    return SubscribeRequest(Handshake("another", 1, PROTOCOL_VERSION, 1, node.region.layout), epoch, applied)
+
+
+def resume(node: Node) -> Subscription:
+    return subscribe(node, node.follower.unit_epoch, node.follower.applied_sequence)
+
+
+def drain(node: Node, subscription: Subscription) -> list[UnitToEdge]:
+    messages: list[UnitToEdge] = []
+    while (batch := node.take(subscription)) or node.relay.is_copying:
+        messages += batch
+        node.relay.copy_part()
+    return messages
+
+
+def take_first_chunk(node: Node, subscription: Subscription) -> SnapshotChunk:
+    while not (batch := node.take(subscription)):
+        assert node.relay.is_copying
+        node.relay.copy_part()
+    (chunk,) = batch
+    assert isinstance(chunk, SnapshotChunk) and chunk.chunks > 1
+    return chunk
+
+
+def chunks(messages: list[UnitToEdge]) -> list[SnapshotChunk]:
+    return [message for message in messages if isinstance(message, SnapshotChunk)]
+
+
+def test_a_snapshot_is_the_units_at_the_sequence_of_the_view(region, node):
+    subscription = subscribe(node)
+    assert node.take(subscription) == [], "it is being copied"
+    found = chunks(drain(node, subscription))
+    assert [chunk.chunk for chunk in found] == list(range(len(found)))
+    assert {(chunk.unit_epoch, chunk.sequence, chunk.digest) for chunk in found} == {
+        (region.unit.epoch, region.unit.desk.sequence, region.unit.tables.digest())
+    }
+    view = DictView()
+    view.load_snapshot(0, b"".join(chunk.payload for chunk in found), 8, found[0].digest)
+    assert view.fields == region.unit.tables.fields
+    assert node.relay.counters.payload_bytes == sum(len(chunk.payload) for chunk in found)
+
+
+def test_patches_are_passed_on_as_they_came_and_each_watermark_once(region, node):
+    subscription = resume(node)
+    came: list[UnitToEdge] = []
+    stream = node.stream
+    assert stream is not None
+    for key in range(2, 6):
+        region.unit.edit(key, 1)
+        region.step()
+        came += stream.queue
+        while stream.queue:
+            node.deliver()
+    region.run(1.2)
+    passed = drain(node, subscription)
+    patches = [message for message in passed if isinstance(message, PatchGroups)]
+    assert patches == [message for message in came if isinstance(message, PatchGroups)]
+    assert passed[-1] == Watermark(region.unit.epoch, region.unit.desk.sequence, region.unit.tables.digest())
+    assert drain(node, subscription) == []
+    region.run(2.2)
+    assert len(drain(node, subscription)) == 1, "the newest of two"
+
+
+def test_a_watermark_from_before_the_stream_is_no_news(region, node):
+    subscription = resume(node)
+    assert drain(node, subscription) == []
+    region.run(1.2)
+    assert [type(message) for message in drain(node, subscription)] == [Watermark]
+
+
+def test_a_watermark_is_told_at_its_place(region, node):
+    subscription = resume(node)
+    region.run(1.2)
+    region.unit.edit(7, 1)
+    region.run(0.1)
+    passed = drain(node, subscription)
+    assert [type(message) for message in passed] == [PatchGroups]
+    late = subscribe(node, region.unit.epoch, region.unit.desk.sequence + 4)
+    region.run(1.2)
+    assert drain(node, late) == [], "it is ahead of this view, by what is on its way here"
+    for key in (8, 9):
+        region.unit.edit(key, 1)
+    region.run(1.2)
+    assert [type(message) for message in drain(node, late)] == [Watermark]
+
+
+def test_a_message_that_came_again_with_more_is_passed_on_whole(region, node):
+    subscription = resume(node)
+    epoch, first = region.unit.epoch, region.unit.desk.sequence + 1
+    for key in (2, 3):
+        region.unit.edit(key, 1)
+    log = region.unit.desk._log._entries
+    one, two = (replace_with(entry.payload, entry.first, entry.groups, epoch) for entry in log[-2:])
+    both = PatchGroups(epoch, one.first_sequence, one.count + two.count, one.payload + two.payload)
+    for message in (one, both, one, both):
+        assert node.relay.on_message(message, region.now_us) is None
+    assert drain(node, subscription) == [one, both]
+    assert drain(node, resume(node)) == []
+    again = subscribe(node, epoch, first + one.count - 1)
+    assert drain(node, again) == [both]
+
+
+def replace_with(payload: bytes, first: int, count: int, epoch: int) -> PatchGroups:
+    return PatchGroups(epoch, first, count, payload)
+
+
+def test_a_view_that_is_replaced_is_told_as_it_is_and_not_as_it_was(region, node):
+    half, begins, done = subscribe(node), subscribe(node), resume(node)
+    first = take_first_chunk(node, half)
+    region.unit.rebuild()
+    region.run(1.2)
+    assert node.follower.counters.snapshots == 2
+    for subscription in (half, begins, done):
+        found = chunks(drain(node, subscription))
+        assert found[0].chunk == 0
+        assert {chunk.sequence for chunk in found} == {region.unit.desk.sequence}
+    assert first.sequence < region.unit.desk.sequence
+
+
+def test_another_epoch_of_the_unit_begins_with_a_snapshot_for_everybody(region, node):
+    for key in range(2, 9):
+        region.unit.edit(key, 1)
+    region.run(1.2)
+    subscription = resume(node)
+    node.relay.acknowledged(subscription, Acknowledgement(node.follower.applied_sequence))
+    region.restart_unit()
+    region.run(1.2)
+    assert node.follower.unit_epoch == region.unit.epoch
+    assert chunks(drain(node, subscription))[0].unit_epoch == region.unit.epoch
+    assert node.relay.acknowledgement() == Acknowledgement(0)
+
+
+def test_while_the_view_is_verified_patches_are_passed_on_and_snapshots_are_not(region, node):
+    going, begins = resume(node), subscribe(node)
+    drain(node, begins)
+    halfway = subscribe(node)
+    take_first_chunk(node, halfway)
+    node._end(ResubscribeReason.LOST)
+    assert node.state is FollowerState.CATCHING_UP
+    assert node.subscribe(request(node)) == NOT_EXACT[0]
+    assert node.take(halfway) == []
+    region.unit.edit(7, 1)
+    while node.follower.applied_sequence < region.unit.desk.sequence:
+        region.step()
+        if node.stream and node.stream.queue and isinstance(node.stream.queue[0], PatchGroups):
+            node.deliver()
+    assert node.state is FollowerState.CATCHING_UP
+    assert [type(message) for message in drain(node, going)] == [PatchGroups]
+    assert node.take(halfway) == []
+    region.run(1.2)
+    assert node.state is FollowerState.EXACT
+    assert chunks(node.take(halfway))
+
+
+def test_nothing_is_passed_on_of_a_view_that_is_stale(region, node):
+    subscription = resume(node)
+    region.cut.add(frozenset((node.name, "unit-0")))
+    region.run(3.2)
+    assert node.take(subscription) == NOT_EXACT
+    assert node.subscribe(request(node)) == NOT_EXACT[0]
+
+
+def test_who_begins_to_follow_an_edge_ends_what_it_serves_for_good(region, node):
+    """Also of those who did not read meanwhile."""
+    subscription = resume(node)
+    node.relay.follows(an_edge=True)
+    assert node.relay.subscribers == 0
+    assert node.subscribe(request(node)) == FOLLOWS_EDGE[0]
+    node.relay.follows(an_edge=False)
+    assert node.relay.take(subscription, region.now_us) == FOLLOWS_EDGE
+    node.unsubscribe(subscription)
+    assert node.relay.subscribers == 0
+    assert isinstance(node.subscribe(request(node)), Subscription)
+
+
+def test_the_copy_of_a_view_is_given_up_with_the_last_who_needs_it(region, node):
+    first, second = subscribe(node), subscribe(node)
+    drain(node, first)
+    assert node.relay._desk._snapshot is not None
+    drain(node, second)
+    assert node.relay._desk._snapshot is None
+    third = subscribe(node)
+    take_first_chunk(node, third)
+    node.unsubscribe(third)
+    assert node.relay._desk._snapshot is None
+    assert node.relay.counters.snapshots == 3
+
+
+def test_an_edge_does_not_follow_itself_and_serves_so_many(region, node):
+    own = replace(request(node), handshake=replace(request(node).handshake, component_id=node.name))
+    refusal = node.subscribe(own)
+    assert isinstance(refusal, Refusal) and refusal.field == "component_id"
+    assert node.relay.counters.refusals == 1
