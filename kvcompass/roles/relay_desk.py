@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.messages import PatchGroups, UnitToEdge, Watermark
+from kvcompass.roles.messages import PatchGroups, Refusal, SubscribeRequest, UnitToEdge, Watermark
 from kvcompass.roles.subscriber_desk import CopiedTables, SubscriberDesk
 from kvcompass.roles.subscription import Subscription
 
@@ -69,9 +69,15 @@ class RelayDesk(SubscriberDesk):
         self._newest = watermark
         self._watermarks += 1
 
+    def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
+        """Opens a stream, as any desk does."""
+        opened = super().subscribe(request, now_us)
+        if isinstance(opened, Subscription):
+            self._told[opened] = self._watermarks
+        return opened
+
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         """As of any desk. The copy of the view is given up with the last who needs it."""
-        self._told.setdefault(subscription, self._watermarks)
         messages = super().take(subscription, now_us)
         self._release_snapshot()
         return messages
@@ -79,7 +85,7 @@ class RelayDesk(SubscriberDesk):
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
         super().unsubscribe(subscription)
-        self._told.pop(subscription, None)
+        del self._told[subscription]
         self._release_snapshot()
 
     def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:
