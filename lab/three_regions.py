@@ -69,6 +69,8 @@ class LabOptions:
     """More settings for every maintenance unit."""
     second_edges: tuple[str, ...] = ()
     """Regions with two edges, `edge-REGION` and `edge-REGION-2`."""
+    second_edge_settings: Mapping[str, Value] = field(default_factory=dict)
+    """Settings of those second ones that go before `edge_settings`."""
 
 
 def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
@@ -293,5 +295,6 @@ def _edge(edge: Edge, options: LabOptions, ops: Mapping[str, str], relay: _Relay
         "connect_via": relay.connect_via(edge.region),
         "timeouts": {"drain_s": 1.0, "unready_s": 0.0},
         **options.edge_settings,
+        **(options.second_edge_settings if edge.id.endswith("-2") else {}),
     }
     return ProcessSpec(edge.id, "services.edge", dump_toml(settings), ops[edge.id])

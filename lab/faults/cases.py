@@ -22,6 +22,8 @@ GONE_S: Final = 5.0
 HEALED_S: Final = 5.0
 REFILLED_S: Final = 10.0
 WARM_S: Final = 5.0
+FOLLOWED_S: Final = 10.0
+"""An edge that is back is followed again: it is asked every 5 s."""
 RECOVERED_S: Final = 5.0
 """From when a fault ends, or a restarted process answers, where there is no bound of its own."""
 
@@ -30,6 +32,9 @@ _LIMIT_S: Final = 60.0
 _AGENT, _UNIT, _EDGE = "agent-us", "unit-0", "edge-eu"
 _FROM_UNITS: Final = 2
 """A lease ends at the units, and edges follow."""
+_UPSTREAM: Final = f"edge-{SECOND_EDGE_REGION}"
+_DOWNSTREAM: Final = f"edge-{SECOND_EDGE_REGION}-2"
+"""It learns from the other one."""
 _CUT_REGION: Final = "us"
 """It has a unit: its shard is cut off from the workers and the edges of the others."""
 WARM_EDGE: Final = "edge-us"
@@ -75,6 +80,32 @@ def region_edges_killed(drill: Drill, found: Findings) -> None:
     drill.kill(*names)
     time.sleep(5.0)
     _started_again(drill, found, *names)
+
+
+def upstream_killed(drill: Drill, found: Findings) -> None:
+    """An edge that feeds another one of its region dies: that one goes on with the units, then comes back."""
+    _until_downstream(drill)
+    drill.kill(_UPSTREAM)
+    killed = drill.kills[_UPSTREAM][-1]
+    left_s = drill.until_true(killed, _LIMIT_S, down=frozenset({_UPSTREAM}), hops=1)
+    found.bounds.append(Bound("the other edge is true by way of the units", RECOVERED_S, left_s))
+    _started_again(drill, found, _UPSTREAM)
+    _until_followed_again(drill, found)
+
+
+def upstream_stopped(drill: Drill, found: Findings) -> None:
+    """It hangs with its sockets open: the other one notices the silence."""
+    _until_downstream(drill)
+    found.victims = [_UPSTREAM]
+    with drill.stopped(_UPSTREAM):
+        began = time.monotonic()
+        left_s = drill.until_true(began, STOP_S, down=frozenset({_UPSTREAM}), hops=2)
+        found.bounds.append(Bound("the other edge is true by way of the units", RECOVERED_S, left_s))
+        time.sleep(max(0.0, began + STOP_S - time.monotonic()))
+    goes_on = time.monotonic()
+    found.recovered_in_s = drill.until_true(goes_on, _LIMIT_S)
+    found.bounds.append(Bound("true again", RECOVERED_S, found.recovered_in_s))
+    _until_followed_again(drill, found)
 
 
 def worker_stopped(drill: Drill, found: Findings) -> None:
@@ -145,15 +176,26 @@ def rolling_restart(drill: Drill, found: Findings) -> None:
 
 
 def edge_warms(drill: Drill, found: Findings) -> None:
-    """An edge starts while the tables have a million entries."""
+    """An edge starts while the tables have a million entries, and has its snapshots of the units."""
+    _warms(drill, found, WARM_EDGE)
+
+
+def edge_warms_beside_another(drill: Drill, found: Findings) -> None:
+    """The same for one that has its snapshots of its neighbour."""
+    _until_downstream(drill)
+    _warms(drill, found, _DOWNSTREAM)
+    _until_followed_again(drill, found)
+
+
+def _warms(drill: Drill, found: Findings, edge: str) -> None:
     drill.switch(FILLER, f"keys/{WARM_ENTRIES}")
     drill.until_true(time.monotonic() + 0.5, 2 * _LIMIT_S)
     found.entries = entries(drill)
-    found.victims = [WARM_EDGE]
-    drill.kill(WARM_EDGE)
+    found.victims = [edge]
+    drill.kill(edge)
     began = time.monotonic()
-    found.boot_s = drill.start(WARM_EDGE)
-    drill.until(lambda: drill.fleet.process(WARM_EDGE).ready(), _LIMIT_S, f"{WARM_EDGE} is ready")
+    found.boot_s = drill.start(edge)
+    drill.until(lambda: drill.fleet.process(edge).ready(), _LIMIT_S, f"{edge} is ready")
     warm_s = time.monotonic() - began - found.boot_s
     found.recovered_in_s = drill.until_true(began, _LIMIT_S)
     found.bounds.append(Bound("an edge is warm, from its first answer to ready", WARM_S, warm_s))
@@ -179,14 +221,27 @@ CASES: Final[Mapping[str, Case]] = {
     "patch-loss": patches_lost,
     "region-cut": region_cut_off,
     "region-edges-kill": region_edges_killed,
+    "upstream-kill": upstream_killed,
+    "upstream-stop": upstream_stopped,
     "rolling-restart": rolling_restart,
     "edge-warm": edge_warms,
+    "edge-warm-peer": edge_warms_beside_another,
 }
 
 
 def entries(drill: Drill) -> int:
     """Keys in all tables, as the units told last."""
     return sum(int(str(details["entries"])) for details in drill.unit_details())
+
+
+def _until_downstream(drill: Drill) -> None:
+    drill.until(lambda: drill.fed_by(_DOWNSTREAM) == {_UPSTREAM}, _LIMIT_S, f"{_DOWNSTREAM} follows an edge")
+
+
+def _until_followed_again(drill: Drill, found: Findings) -> None:
+    began = time.monotonic()
+    _until_downstream(drill)
+    found.bounds.append(Bound("the edge is followed again", FOLLOWED_S, time.monotonic() - began))
 
 
 def _killed_and_gone(drill: Drill, found: Findings, name: str) -> None:

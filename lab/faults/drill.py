@@ -167,6 +167,11 @@ class Drill:
                 raise NotRecoveredError(f"{what}: not within {limit_s:g} s")
             time.sleep(_PAUSE_S)
 
+    def fed_by(self, edge: str) -> set[str]:
+        """Who feeds the shards of an edge's view: ids of the plan."""
+        address = next(each.address for each in self.plan.edges if each.id == edge)
+        return {str(shard["fed_by"]) for shard in _get(f"http://{address}/v1/kvcompass/state")["shards"]}
+
     def unit_details(self) -> list[dict[str, object]]:
         """What the units told last in their details; those that did not answer are left out."""
         sight = self.watch.sight()

@@ -21,12 +21,13 @@ _FILLER_REGION: Final = "eu"
 
 LAB: Final = LabOptions(
     second_edges=(SECOND_EDGE_REGION,),
+    second_edge_settings={"bootstrap": "peer", "upstream": "edge"},
     cache_tokens=16_384,
     edge_settings={"timeouts": {}},
     unit_settings={"fault_switches": True},
 )
 """Edges drain as long as in production: what is in progress is not cut short for a quick end. Caches hold
-half of what users ask for, so that keys come and go all the time."""
+half of what users ask for, so that keys come and go all the time. The second edge learns from the first."""
 
 
 def fault_fleet(ports: LoopbackPorts, *, keys: int, keys_max: int) -> Blueprint:
