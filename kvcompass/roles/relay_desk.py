@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.messages import PatchGroups, Refusal, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.messages import (
+    Acknowledgement,
+    PatchGroups,
+    Refusal,
+    SubscribeRequest,
+    UnitToEdge,
+    Watermark,
+)
 from kvcompass.roles.subscriber_desk import CopiedTables, SubscriberDesk
 from kvcompass.roles.subscription import Subscription
 
@@ -82,6 +89,11 @@ class RelayDesk(SubscriberDesk):
         self._release_snapshot()
         return messages
 
+    def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
+        """The subscriber's view is exact up to a sequence; unless it speaks of an epoch before this one."""
+        if subscription.cursor is not None and acknowledgement.sequence <= subscription.cursor:
+            super().acknowledged(subscription, acknowledgement)
+
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
         super().unsubscribe(subscription)
@@ -108,6 +120,7 @@ class RelayDesk(SubscriberDesk):
         return False
 
     def _release_snapshot(self) -> None:
-        if self.is_copying or any(self.needs_snapshot(each) for each in self._subscriptions):
+        if self._snapshot is None or self.is_copying:
             return
-        self._snapshot = None
+        if not any(self.needs_snapshot(each) for each in self._subscriptions):
+            self._snapshot = None

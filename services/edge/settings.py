@@ -53,9 +53,11 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is kept for other edges of the region that follow this one."""
 
+    log_groups: int = 131_072
+    """Newest patch groups of all shards together: whoever falls behind gets a snapshot. A minute of 2,000
+    changes a second; at most some 20 MB beside the bytes."""
     log_bytes: int = 32 << 20
-    """Newest patches of all shards together: whoever falls behind gets a snapshot. With 8 shards, 4 MiB
-    each: some 20 s of 2,000 changes a second."""
+    """Bytes of the same."""
     subscriptions: int = 64
     """Edges served at once, a shard; one more follows the units."""
 
@@ -104,7 +106,9 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
 def relay_bounds(settings: EdgeSettings, shards: int) -> DeskBounds:
     """The bounds of one shard's relay."""
     return DeskBounds(
-        log_bytes=max(1, settings.relay.log_bytes // shards), subscriptions=settings.relay.subscriptions
+        log_groups=max(1, settings.relay.log_groups // shards),
+        log_bytes=max(1, settings.relay.log_bytes // shards),
+        subscriptions=settings.relay.subscriptions,
     )
 
 

@@ -21,13 +21,15 @@ from kvcompass.roles.messages import (
     Unavailable,
     UnavailableReason,
 )
+from services.edge.settings import EdgeSettings, Relay, check_settings
 from services.runtime.grpc_transport import Dialer
+from services.runtime.settings import SettingsError
 from services.wire import rpc
 from tests.models.relay_service import RegionEdge, region_edge
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import ConnectedAgent, Served, connected, served, until
-from tests.services.edge_fleet import free_address
+from tests.services.edge_fleet import PEER_KEY, fleet, free_address
 
 
 @dataclass
@@ -182,8 +184,36 @@ async def test_an_edge_takes_no_reports_of_workers(region):
         assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
+async def test_an_edge_says_who_feeds_it_and_serves_where_it_listens_for_loads(monkeypatch):
+    async with fleet(monkeypatch) as running:
+        async with running.client() as client:
+            state = (await client.get("/v1/kvcompass/state")).json()
+        told = {"source": "unit", "fed_by": "unit-0", "fallbacks": {}, "relay_subscribers": 0}
+        assert [{name: shard[name] for name in told} for shard in state["shards"]] == [told]
+        assert running.metric("us", "view_source", shard="0", source="unit") == 1
+        assert running.metric("us", "view_source", shard="0", source="edge") == 0
+        handshake = Handshake("edge-a9", 1, PROTOCOL_VERSION, 1, {})
+        address = running.plan.edges[0].grpc_address
+        assert await first_answer(address, SubscribeRequest(handshake, 0, 0)) == Unavailable(
+            UnavailableReason.NOT_EXACT
+        )
+        assert running.metric("us", "relay_unavailable_total", shard="0") == 1
+
+
+@pytest.mark.parametrize("field", ["log_bytes", "subscriptions"])
+def test_bounds_of_a_relay_are_above_zero(field):
+    settings = EdgeSettings(id="us", plan="", peer_key=PEER_KEY, lab_mode=True, relay=Relay(**{field: 0}))
+    with pytest.raises(SettingsError, match="at least 1") as raised:
+        check_settings(settings)
+    assert raised.value.field == f"relay.{field}"
+
+
 async def answer(edge: RegionEdge, request: SubscribeRequest) -> object:
-    async with Dialer({}).channel(edge.place.grpc_address) as channel:
+    return await first_answer(edge.place.grpc_address, request)
+
+
+async def first_answer(address: str, request: SubscribeRequest) -> object:
+    async with Dialer({}).channel(address) as channel:
         call = rpc.subscribe(channel)()
         await call.write(request)
         message = await rpc.read(call)

@@ -177,8 +177,11 @@ def test_another_epoch_of_the_unit_begins_with_a_snapshot_for_everybody(region, 
     region.restart_unit()
     region.run(1.2)
     assert node.follower.unit_epoch == region.unit.epoch
+    node.relay.acknowledged(subscription, Acknowledgement(region.unit.desk.sequence + 10))
     assert chunks(drain(node, subscription))[0].unit_epoch == region.unit.epoch
-    assert node.relay.acknowledgement() == Acknowledgement(0)
+    assert node.relay.acknowledgement() == Acknowledgement(0), "that was said of the epoch before"
+    node.relay.acknowledged(subscription, node.follower.acknowledgement())
+    assert node.relay.acknowledgement() == Acknowledgement(region.unit.desk.sequence)
 
 
 def test_while_the_view_is_verified_patches_are_passed_on_and_snapshots_are_not(region, node):

@@ -11,7 +11,14 @@ import grpc.aio
 
 from kvcompass.errors import ProtocolError
 from kvcompass.roles.index_follower import Resubscribe, ResubscribeReason
-from kvcompass.roles.messages import EdgeToUnit, PatchGroups, SubscribeRequest, UnitToEdge
+from kvcompass.roles.messages import (
+    EdgeToUnit,
+    PatchGroups,
+    Refusal,
+    SubscribeRequest,
+    Unavailable,
+    UnitToEdge,
+)
 from kvcompass.roles.upstream_choice import Source, SourceKind, UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from services.runtime.epoch import now_us
@@ -139,26 +146,35 @@ class IndexFeed:
             call.cancel()
 
     async def _probe(self) -> Resubscribe:
-        """Asks other edges, each when it is due, until one serves."""
+        """Asks other edges, each when it is due, until one serves; says why one does not when that is new."""
+        said: dict[str, str] = {}
         while True:
             await asyncio.sleep(_PROBE_S * self._jitter.uniform(0.5, 1.0))
             source = self.choice.to_probe(now_us()) if self._follower.loaded else None
             if source is None:
                 continue
             request = self._follower.resume_request()
-            answer = await self._first_answer(await self._channel(source), request)
+            answer, why = await self._first_answer(await self._channel(source), request)
             if self.choice.probed(source, request, answer, now_us()):
                 return Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves")
+            if said.get(source.id) != why:
+                said[source.id] = why
+                _log.info("edge does not serve", shard=self._follower.shard, source=source.id, detail=why)
 
-    async def _first_answer(self, channel: grpc.aio.Channel, request: SubscribeRequest) -> UnitToEdge | None:
-        """What a stream beside the present one begins with; it is ended then."""
+    async def _first_answer(
+        self, channel: grpc.aio.Channel, request: SubscribeRequest
+    ) -> tuple[UnitToEdge | None, str]:
+        """What a stream beside the present one begins with, and in words; it is ended then."""
         call = rpc.subscribe(channel)()
         try:
             async with asyncio.timeout(self._follower.stale_after_us / 1e6):
                 await call.write(request)
-                return await rpc.read(call)
-        except (TimeoutError, ProtocolError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return None
+                answer = await rpc.read(call)
+                return answer, _in_words(answer)
+        except TimeoutError:
+            return None, "it says nothing"
+        except (ProtocolError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            return None, _why(error)
         finally:
             call.cancel()
 
@@ -173,6 +189,16 @@ def _reason(error: Exception) -> ResubscribeReason:
     """An edge of the version before answers UNIMPLEMENTED: it is well, and cannot serve."""
     unimplemented = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
     return ResubscribeReason.UNAVAILABLE if unimplemented else ResubscribeReason.LOST
+
+
+def _in_words(answer: UnitToEdge | None) -> str:
+    match answer:
+        case Refusal():
+            return f"{answer.field}: {answer.message}"
+        case Unavailable():
+            return answer.reason.value
+        case _:
+            return f"it is elsewhere: {type(answer).__name__}"
 
 
 def _why(error: Exception) -> str:
