@@ -16,7 +16,8 @@ class UnitBounds(DeskBounds):
     request_period_us: int = 1_000_000
     """Between two requests for a report that does not come."""
     settle_leases: int = 2
-    """Leases after the start that the unit waits, at most, for workers that are not connected."""
+    """Leases after the start that the unit waits, at most, for workers that are not connected; as long a
+    restored worker has until its agent is back."""
     settle_reports_leases: int = 20
     """Leases after the start that it waits, at most, for the reports of workers that are."""
 

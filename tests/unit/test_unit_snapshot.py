@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvcompass.index import IndexView, index_shape
@@ -34,9 +34,11 @@ from tests.models.unit_snapshots import (
 
 PLAN = replication_plan()
 LEASE_US = 3 * S
+NO_CLOCK = [HealthCheck.too_slow]
+"""A busy machine is no fault."""
 HELD = {"a-0": {5: 1, 6: 2, 2**62: 1}, "a-1": {5: 2, 7: 1}, "b-0": {5: 1}}
 
-tiers_by_key = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(1, 2), max_size=60)
+tiers_by_key = st.dictionaries(st.integers(0, 2**63 - 1), st.integers(1, 2), max_size=30)
 holdings = st.fixed_dictionaries(dict.fromkeys(WORKERS, tiers_by_key))
 tables = st.sampled_from([real_tables, lambda _plan: DictTables()])
 
@@ -62,7 +64,7 @@ def view_of(unit: MaintenanceUnit, subscription: Subscription) -> IndexView:
 
 
 @given(holdings, holdings, tables)
-@settings(max_examples=40 if JIT else 4, deadline=None)
+@settings(max_examples=40 if JIT else 4, deadline=None, suppress_health_check=NO_CLOCK)
 def test_a_restored_unit_has_what_was_written_and_every_view_of_it_answers_so(before, after, make):
     unit = settled_unit(PLAN, before, make(PLAN))
     for worker in WORKERS:
@@ -74,7 +76,7 @@ def test_a_restored_unit_has_what_was_written_and_every_view_of_it_answers_so(be
 
 
 @given(holdings)
-@settings(max_examples=15 if JIT else 2, deadline=None)
+@settings(max_examples=15 if JIT else 2, deadline=None, suppress_health_check=NO_CLOCK)
 def test_a_view_of_a_restored_unit_answers_for_every_key_that_was_held(before):
     unit = restored(written(settled_unit(PLAN, before)), PLAN)
     view = view_of(unit, subscribe(unit, 0, 0))
