@@ -10,9 +10,12 @@ BlockHash: TypeAlias = int | bytes
 """An engine's own name of a block and everything before it. Opaque: never hashed, never indexed."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BlockStored:
-    """A chain of blocks is now resident in a medium."""
+    """A chain of blocks is now resident in a medium.
+
+    Never changed; not frozen, for that takes five times as long to make, and events are made by the million.
+    """
 
     hashes: tuple[BlockHash, ...]
     """One a block, from the one after `parent` on."""
@@ -28,9 +31,9 @@ class BlockStored:
     """Salt or adapter that separates these blocks from equal tokens; empty for none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockRemoved:
-    """Blocks left a medium. May repeat, and may name blocks that were never stored."""
+    """Blocks left a medium. May repeat, and may name blocks that were never stored. Never changed."""
 
     hashes: tuple[BlockHash, ...]
     medium: str | None

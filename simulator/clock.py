@@ -1,8 +1,8 @@
 """Virtual time: a heap of things to do, in integer microseconds."""
 
-import heapq
 from collections.abc import Callable
 from enum import IntEnum
+from heapq import heappop, heappush
 from typing import Any, Final
 
 Action = Callable[..., None]
@@ -46,14 +46,14 @@ class Clock:
         """Have `action(*args)` done at a time, which must not lie in the past."""
         assert time_us >= self.now_us, "an effect never comes before its cause"
         self._sequence += 1
-        heapq.heappush(self._heap, (time_us, _FIRST[priority] + self._sequence, action, args))
+        heappush(self._heap, (time_us, _FIRST[priority] + self._sequence, action, args))
 
     def run(self) -> None:
         """Do one thing after the other until there is none, or `stop` is called."""
-        heap, pop = self._heap, heapq.heappop
+        heap = self._heap
         self._runs = True
         while self._runs and heap:
-            time_us, _, action, args = pop(heap)
+            time_us, _, action, args = heappop(heap)
             assert time_us >= self.now_us, "the clock never goes back"
             self.now_us = time_us
             action(*args)
@@ -61,13 +61,3 @@ class Clock:
     def stop(self) -> None:
         """Let `run` return when what is being done is done."""
         self._runs = False
-
-    def step(self) -> bool:
-        """Do the next thing; False when there is none."""
-        if not self._heap:
-            return False
-        time_us, _, action, args = heapq.heappop(self._heap)
-        assert time_us >= self.now_us, "the clock never goes back"
-        self.now_us = time_us
-        action(*args)
-        return True

@@ -46,17 +46,20 @@ class EngineHost:
 
     def load(self) -> ModelLoad:
         """What the engine tells of its load now."""
-        load = self.engine.load(self._clock.now_us)
-        self._settle()
+        now_us, wakes_us = self._clock.now_us, self._wakes_us
+        load = self.engine.load(now_us)
+        if wakes_us is not None and wakes_us <= now_us:
+            self._settle()
         return load
 
     def _settle(self) -> None:
-        progress = self.engine.take_progress()
-        batches = self.engine.take_batches()
-        due_us = self.engine.next_deadline_us()
-        if due_us is not None and due_us != self._wakes_us:
-            self._clock.at(due_us, _ENGINE, self._wake, due_us)
-        self._wakes_us = due_us
+        engine = self.engine
+        progress, batches = engine.take_progress(), engine.take_batches()
+        due_us = engine.next_deadline_us()
+        if due_us != self._wakes_us:
+            self._wakes_us = due_us
+            if due_us is not None:
+                self._clock.at(due_us, _ENGINE, self._wake, due_us)
         for batch in batches:
             self._count(batch)
             self._published(batch)

@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Request:
-    """A prompt that reaches the edge of its own region. Made when it arrives and dropped when it ends."""
+    """A prompt that reaches the edge of its own region. Made when it arrives and dropped when it ends.
+
+    Never changed; not frozen, for that takes five times as long to make.
+    """
 
     id: int
     """Position in the workload, from 0."""

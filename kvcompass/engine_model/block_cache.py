@@ -80,8 +80,8 @@ class BlockCache:
 
     def match(self, chain: TokenChain, limit: int) -> int:
         """How many leading blocks some tier holds, at most `limit`. Changes nothing."""
-        match = self._tree.match(self._tree.root(chain.seed), chain.data, 0, limit)
-        return sum(len(run.names) for run in match.path) + match.shared
+        path, _, shared = self._tree.match(self._tree.root(chain.seed), chain.data, 0, limit)
+        return sum([len(run.names) for run in path]) + shared
 
     def open(
         self, chain: TokenChain, limit: int, total: int, at_us: int, workload: str = ""
@@ -92,20 +92,21 @@ class BlockCache:
         everything unlocked would not make room; nothing changes then.
         """
         last = self._tree.root(chain.seed)
-        match = self._tree.match(last, chain.data, 0, limit)
-        path, partial = match.path, match.partial
-        warm = sum([run.vram for run in path])
+        path, partial, shared = self._tree.match(last, chain.data, 0, limit)
+        warm = 0
+        for run in path:
+            warm += run.vram
         if partial is not None:
-            warm += min(partial.vram, match.shared)
+            warm += min(partial.vram, shared)
         needed = total - warm
         if needed > self.free_blocks:
             evictable = self.resident_blocks - self.locked_blocks - sum([r.vram for r in path if not r.locks])
             if partial is not None and not partial.locks:
-                evictable -= min(partial.vram, match.shared)
+                evictable -= min(partial.vram, shared)
             if needed > self.free_blocks + evictable:
                 return None
         if partial is not None:
-            path.append(self._split(partial, match.shared))
+            path.append(self._split(partial, shared))
         self._clock += 1
         category = self._category(workload)
         matched = 0
@@ -125,12 +126,12 @@ class BlockCache:
 
         New blocks take the holding's room; a page that another request stored meanwhile gives room back.
         """
-        self._clock += 1
+        self._clock = clock = self._clock + 1
         run = holding.last
-        while run.parent is not None:
-            run.last_use = self._clock
+        while (parent := run.parent) is not None:
+            run.last_use = clock
             run.used_us = at_us
-            run = run.parent
+            run = parent
         if pages is None:
             pages = chain.pages
         if holding.blocks < pages:
@@ -138,16 +139,18 @@ class BlockCache:
             assert holding.room >= 0, "a request stored more than it reserved"
             self._extend(holding, chain, at_us, pages)
         if self.dram_capacity_blocks:
-            self._copy(holding.last, chain.scope, at_us)
+            last = holding.last
+            if last.dram < len(last.names):
+                self._copy(last, chain.scope, at_us)
 
     def close(self, holding: Holding) -> None:
         """Unlock the path and give back the unused room. The holding is empty afterwards."""
         run = holding.last
-        while run.parent is not None:
+        while (parent := run.parent) is not None:
             run.locks -= 1
             if not run.locks:
                 self.locked_blocks -= len(run.names)
-            run = run.parent
+            run = parent
         self._vram_victims.offer(holding.last, self.resident_blocks)
         self.free_blocks += holding.room
         holding.last = run
@@ -188,14 +191,15 @@ class BlockCache:
         category = self._category(holding.workload)
         last = holding.last if holding.blocks else self._tree.planted(chain.seed)
         at, end = holding.blocks - chain.first, pages - chain.first
-        match = self._tree.match(last, chain.data, at, end)
-        if match.partial is not None:
-            match.path.append(self._split(match.partial, match.shared))
-        for last in match.path:
-            self._reuse(last, at_us, category)
-            self.free_blocks += last.vram
-            self._admit(last, chain.scope, told=self._events.recomputed_told)
-            at += len(last.names)
+        if last.children:
+            path, partial, shared = self._tree.match(last, chain.data, at, end)
+            if partial is not None:
+                path.append(self._split(partial, shared))
+            for last in path:
+                self._reuse(last, at_us, category)
+                self.free_blocks += last.vram
+                self._admit(last, chain.scope, told=self._events.recomputed_told)
+                at += len(last.names)
         if at < end:
             data = chain.data[at * self._page_bytes : end * self._page_bytes]
             last = self._tree.create(last, data)
@@ -235,11 +239,14 @@ class BlockCache:
     def _copy(self, last: Run, scope: str, at_us: int) -> None:
         """Write what DRAM lacks of a path, evicting there as needed, parents first, as far as it fits."""
         path: list[Run] = []
-        while last.parent is not None and last.dram < len(last.names):
+        missing = 0
+        while (parent := last.parent) is not None and last.dram < len(last.names):
             path.append(last)
-            last = last.parent
-        missing = sum([len(run.names) - run.dram for run in path])
-        self._evict_dram(missing - (self.dram_capacity_blocks - self.dram_blocks), at_us)
+            missing += len(last.names) - last.dram
+            last = parent
+        room = self.dram_capacity_blocks - self.dram_blocks
+        if missing > room:
+            self._evict_dram(missing - room, at_us)
         for run in reversed(path):
             held = run.dram
             blocks = min(len(run.names), held + self.dram_capacity_blocks - self.dram_blocks)
@@ -267,7 +274,7 @@ class BlockCache:
             count -= before - kept
             eviction.append((run, before - kept))
             untold = kept if self._events.tiers_told else max(kept, run.dram)
-            removed.append(tuple(run.names[untold:before]))
+            removed.append(run.names[untold:before])
             self._tree.truncate(run)
             if kept:
                 self._vram_victims.offer(run, self.resident_blocks)
@@ -291,7 +298,7 @@ class BlockCache:
             count -= before - kept
             self.dram_blocks -= before - kept
             eviction.append((run, before - kept))
-            removed.append(tuple(run.names[kept:before]))
+            removed.append(run.names[kept:before])
             self._tree.truncate(run)
             if kept:
                 self._dram_victims.offer(run, self.dram_blocks)

@@ -1,14 +1,10 @@
 """Names of KV blocks: each covers a page of tokens and everything before it."""
 
 import hashlib
-from collections.abc import Sequence
 from enum import Enum
 
 _SALT_TAG = b"sglang-cache-salt-v1\0"
 _NAME_BYTES = 8
-
-Named = tuple[Sequence[int], list[bytes]]
-"""Names of consecutive blocks, and their digests where names are hashes."""
 
 
 class BlockNames(Enum):
@@ -37,6 +33,6 @@ def page_digests(before: bytes, data: bytes, page_bytes: int) -> list[bytes]:
     return digests
 
 
-def hashed_names(digests: list[bytes]) -> list[int]:
+def hashed_names(digests: list[bytes]) -> tuple[int, ...]:
     """SGLang's names: the first 8 bytes of a digest, signed."""
-    return [int.from_bytes(digest[:_NAME_BYTES], "big", signed=True) for digest in digests]
+    return tuple([int.from_bytes(digest[:_NAME_BYTES], "big", signed=True) for digest in digests])

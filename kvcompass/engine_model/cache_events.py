@@ -1,7 +1,7 @@
 """What a block cache says of itself."""
 
-import itertools
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -43,20 +43,18 @@ class CacheEvents:
 
     def stored(self, run: Run, start: int, end: int, medium: str, scope: str) -> None:
         """Blocks `start` to `end` of a run are in a tier."""
-        names, page = run.names, 4 * self._page_size
+        names, page = run.names, self._page_size
         parent: int | None = None
         if start:
             parent = names[start - 1]
         elif run.parent is not None and run.parent.names:
             parent = run.parent.names[-1]
-        tokens = np.frombuffer(run.data[start * page : end * page], _TOKEN)
-        self.queued.append(
-            BlockStored(tuple(names[start:end]), parent, tokens, self._page_size, medium, scope)
-        )
+        tokens = np.frombuffer(run.data, _TOKEN, (end - start) * page, 4 * start * page)
+        self.queued.append(BlockStored(names[start:end], parent, tokens, page, medium, scope))
 
     def removed(self, names: list[tuple[int, ...]], medium: str) -> None:
         """One eviction's removals, by run as they went: told parents before children, as SGLang does."""
-        in_order = tuple(itertools.chain.from_iterable(reversed(names)))
+        in_order = names[0] if len(names) == 1 else tuple(chain.from_iterable(reversed(names)))
         if in_order:
             self.queued.append(BlockRemoved(in_order, medium))
 

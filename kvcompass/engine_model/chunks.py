@@ -20,7 +20,10 @@ class Chunks:
     def __init__(self, serving: Serving) -> None:
         timing = serving.config.timing
         self._serving = serving
+        self._base_ps = picoseconds(timing.decode_ms)
+        self._token_ps = picoseconds(timing.prefill_ms_per_token)
         self._square_ps = picoseconds(timing.prefill_ms_per_token_squared)
+        self._context_ps = picoseconds(timing.decode_ms_per_context_token)
         self._reload_ps = picoseconds(timing.reload_ms_per_token)
         self._jobs: list[Job] = []
         """Being prefilled, in order."""
@@ -52,7 +55,10 @@ class Chunks:
     def start(self, at_us: int) -> None:
         """Begin an iteration with a chunk, if there are prompts to compute. A step has just ended."""
         self.boundary_wanted = False
-        serving, decode = self._serving, self._serving.decode
+        serving = self._serving
+        if not self._jobs and not serving.waiting:
+            return
+        decode = serving.decode
         budget = serving.config.chunk_tokens
         reloaded = 0
         for job in self._jobs:
@@ -75,21 +81,21 @@ class Chunks:
     def end_prefill(self, at_us: int) -> None:
         """Nothing is due beside iterations."""
 
-    def end_step(self) -> bool:
+    def end_step(self, at_us: int, /) -> bool:
         """An iteration has ended; whether prompts were computed in it. Those complete have a first token."""
         serving, chunk = self._serving, self._chunk
         if not chunk:
             return False
         self._chunk = []
-        at_us = serving.decode.end_us(serving.decode.steps)
         self._busy_us += at_us - self._started_us
         serving.prefilled_us += at_us - self._started_us
+        page = serving.config.page_size
         for job, tokens in chunk:
             if job.holding is None:
                 continue
             job.computed += tokens
             serving.prefilled_tokens += tokens
-            serving.cache.store(job.holding, job.chain, at_us, job.computed // serving.config.page_size)
+            serving.cache.store(job.holding, job.chain, at_us, job.computed // page)
             if job.computed == job.prompt:
                 self._jobs.remove(job)
                 serving.answer(job, at_us)
@@ -112,15 +118,15 @@ class Chunks:
 
     def _chunk_ps(self, reloaded: int) -> int:
         """Time of the iteration at full speed, with so many tokens loaded back before it."""
-        timing, decode = self._serving.config.timing, self._serving.decode
+        decode = self._serving.decode
         tokens, squares = decode.sequences, 0
         for job, count in self._chunk:
             end = job.computed + count
             tokens += count
             squares += end * end - job.computed * job.computed
         return (
-            max(picoseconds(timing.decode_ms), picoseconds(timing.prefill_ms_per_token) * tokens)
+            max(self._base_ps, self._token_ps * tokens)
             + self._square_ps * squares
-            + picoseconds(timing.decode_ms_per_context_token) * decode.context
+            + self._context_ps * decode.context
             + self._reload_ps * reloaded
         )

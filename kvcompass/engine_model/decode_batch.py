@@ -151,8 +151,11 @@ class DecodeBatch:
     def finished(self) -> list[Job]:
         """Take the sequences out of the list whose last step is `steps`, in the order they joined."""
         jobs = []
-        while self.next_finish() == self.steps:
-            jobs.append(heapq.heappop(self._finishes)[2])
+        finishes = self._finishes
+        while finishes and finishes[0][0] <= self.steps:
+            job = heapq.heappop(finishes)[2]
+            if job.holding is not None:
+                jobs.append(job)
         return jobs
 
     def busy_us(self, at_us: int) -> int:

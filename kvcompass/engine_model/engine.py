@@ -45,8 +45,8 @@ class Scheduler(Protocol):
     def end_prefill(self, at_us: int) -> None:
         """What was due at `due_us`."""
 
-    def end_step(self) -> bool:
-        """A decode step has ended; whether that ended prefills too."""
+    def end_step(self, at_us: int, /) -> bool:
+        """A decode step has ended at this instant; whether that ended prefills too."""
 
     def drop(self, job: Job, now_us: int) -> None:
         """End a request that is being prefilled."""
@@ -113,7 +113,8 @@ class Engine:
         else:
             serving.dequeue(job)
         self._scheduler.changed(now_us)
-        self._publish_when_idle(now_us)
+        if not serving.jobs:
+            self._publish_idle(now_us)
         self._plan_after(now_us)
         return True
 
@@ -123,7 +124,7 @@ class Engine:
         if self._serving.jobs:
             return False
         self._serving.cache.clear()
-        self._publish_when_idle(now_us)
+        self._publish_idle(now_us)
         return True
 
     def set_eviction(self, policy: EvictionPolicy, now_us: int) -> None:
@@ -142,20 +143,21 @@ class Engine:
     def advance(self, now_us: int) -> None:
         """Settle everything up to and including `now_us`."""
         while (due := self._due_us) <= now_us:
-            serving = self._serving
-            if self._scheduler.due_us == due:
-                self._scheduler.end_prefill(due)
+            serving, scheduler = self._serving, self._scheduler
+            if scheduler.due_us == due:
+                scheduler.end_prefill(due)
             else:
                 step = self._step
                 self._decode.end(step)
-                prefilled = self._scheduler.end_step()
+                prefilled = scheduler.end_step(due)
                 serving.take_tokens(due)
                 if prefilled:
                     serving.publish(step)
                 else:
                     serving.publish_now_and_then(step)
-            self._scheduler.start(due)
-            self._publish_when_idle(due)
+            scheduler.start(due)
+            if not serving.jobs:
+                self._publish_idle(due)
             self._plan()
 
     def next_deadline_us(self) -> int | None:
@@ -217,20 +219,22 @@ class Engine:
     def _plan(self) -> None:
         """Find out what is due next."""
         decode, scheduler = self._decode, self._scheduler
+        ended, steps = decode.ended, decode.steps
         step = decode.next_finish()
         if not self._serving.cache.silent:
-            step = min(step, self._serving.next_publishing(decode.ended))
-        if scheduler.boundary_wanted and step > decode.steps:
-            step = decode.steps
-        if self._tells_tokens and step > decode.ended:
-            step = decode.ended + 1
-        self._due_us = scheduler.due_us
-        self._step = step
-        if decode.ended < step <= (NEVER - 1 if decode.sequences else decode.steps):
+            publishing = self._serving.next_publishing(ended)
+            if publishing < step:
+                step = publishing
+        if scheduler.boundary_wanted and step > steps:
+            step = steps
+        if self._tells_tokens and step > ended:
+            step = ended + 1
+        due_us = scheduler.due_us
+        if ended < step <= (NEVER - 1 if decode.sequences else steps):
             step_us = decode.end_us(step)
-            if step_us < self._due_us:
-                self._due_us = step_us
+            if step_us < due_us:
+                due_us = step_us
+        self._step, self._due_us = step, due_us
 
-    def _publish_when_idle(self, at_us: int) -> None:
-        if not self._serving.jobs:
-            self._serving.publish(self._decode.completed(at_us * PS_PER_US))
+    def _publish_idle(self, at_us: int) -> None:
+        self._serving.publish(self._decode.completed(at_us * PS_PER_US))

@@ -1,7 +1,6 @@
 """The tree of what a cache holds: runs of pages, shared as far as prompts are equal."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from kvcompass.engine_model.block_names import BlockNames, hashed_names, page_digests
@@ -11,16 +10,9 @@ NOTHING: Final = Run(None, b"", (), [], 0)
 """Where a path starts that matches nothing."""
 
 
-@dataclass(slots=True)
-class Match:
-    """How far pages are in the tree."""
-
-    path: list[Run]
-    """Runs that match from end to end."""
-    partial: Run | None = None
-    """A run below them of which only the first pages match, or only those may."""
-    shared: int = 0
-    """How many of it."""
+Match = tuple[list[Run], Run | None, int]
+"""How far pages are in the tree: runs that match from end to end; a run below them of which only the first
+pages match, or only those may; how many of it."""
 
 
 class PrefixTree:
@@ -65,11 +57,11 @@ class PrefixTree:
                 child.data = child.data[: blocks * page]
             if blocks > limit - at or not data.startswith(child.data, start):
                 most = min(blocks, limit - at)
-                return Match(path, child, _common_pages(child.data, data, start, most, page))
+                return path, child, _common_pages(child.data, data, start, most, page)
             path.append(child)
             run = child
             at += blocks
-        return Match(path)
+        return path, None, 0
 
     def create(self, parent: Run, data: bytes) -> Run:
         """A run below `parent` that no tier holds yet. Hashes its pages, where names are hashes."""
@@ -80,7 +72,7 @@ class PrefixTree:
             digests = page_digests(parent.digests[-1], data, self.page_bytes)
             run = Run(parent, data, hashed_names(digests), digests, first)
         else:
-            run = Run(parent, data, range(first, first + blocks), [], first)
+            run = Run(parent, data, tuple(range(first, first + blocks)), [], first)
         parent.children[data[: self.page_bytes]] = run
         return run
 

@@ -1,6 +1,5 @@
 """A run of KV blocks that were always used together, wherever they are held."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -15,7 +14,7 @@ class Run:
     parent: "Run | None"
     data: bytes
     """Tokens, int32 little endian, of `len(names)` pages and maybe of those that were forgotten since."""
-    names: Sequence[int]
+    names: tuple[int, ...]
     """Of each block; as many as the fuller tier holds."""
     digests: list[bytes]
     """Of each block, where names are hashes; of what is before the first page, in a root."""

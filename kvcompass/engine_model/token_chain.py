@@ -1,9 +1,13 @@
 """A token sequence as the cache sees it: bytes, cut into pages."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.engine_model.block_names import hashed_names, page_digests, seed_digest
+
+_TOKEN: Final = np.dtype("<i4")
 
 
 class TokenChain:
@@ -15,7 +19,7 @@ class TokenChain:
         """Start with `tokens` (int32[n], copied) and pages of `page_size` tokens."""
         assert page_size > 0
         self.page_bytes = 4 * page_size
-        self.data = tokens.astype("<i4", copy=False).tobytes()
+        self.data = _bytes_of(tokens)
         """Tokens from page `first` on, int32 little endian."""
         self.first = 0
         self.scope = scope
@@ -33,7 +37,7 @@ class TokenChain:
         return self.first + len(self.data) // self.page_bytes
 
     @property
-    def hashes(self) -> list[int]:
+    def hashes(self) -> tuple[int, ...]:
         """SGLang's names of the full pages, none of which has been forgotten. Computed anew at each call."""
         assert not self.first
         return hashed_names(page_digests(self.seed, self.data, self.page_bytes))
@@ -45,4 +49,8 @@ class TokenChain:
 
     def extend(self, tokens: NDArray[np.int32]) -> None:
         """Append tokens."""
-        self.data += tokens.astype("<i4", copy=False).tobytes()
+        self.data += _bytes_of(tokens)
+
+
+def _bytes_of(tokens: NDArray[np.int32]) -> bytes:
+    return tokens.tobytes() if tokens.dtype is _TOKEN else tokens.astype(_TOKEN).tobytes()

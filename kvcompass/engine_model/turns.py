@@ -72,7 +72,7 @@ class Turns:
         serving.answer(job, at_us)
         serving.publish(ended)
 
-    def end_step(self) -> bool:
+    def end_step(self, _at_us: int, /) -> bool:
         """A decode step has ended; whether that ended prefills too."""
         return False
 

@@ -172,7 +172,7 @@ def test_eviction_names_parents_before_children() -> None:
     cache.take_events()
     assert cache.open(chain_of([7, 8, 9, 10, 11, 12, 13, 14]), 3, 4, 0) is not None
     (removed,) = [event.hashes for event in cache.take_events() if isinstance(event, BlockRemoved)]
-    assert list(removed) == chain.hashes
+    assert removed == chain.hashes
 
 
 def test_repeated_use_does_not_grow_the_book_of_leaves() -> None:

@@ -68,8 +68,7 @@ def test_a_probe_finds_the_longest_prefix_here_and_elsewhere() -> None:
         engine.advance(request.arrives_us)
         engine.take_progress()
     watch.expect(request)
-    while not len(watch.watched().reusable):
-        world.clock.step()
+    world.drain(request.arrives_us)
     assert watch.watched().reusable.tolist() == [[request.id, 2 * block, 3 * block]]
 
 
