@@ -13,6 +13,7 @@ from kvcompass.engine_model import (
     EngineRequest,
     ModelLoad,
     Progress,
+    QueueLoad,
     Rejection,
 )
 from simulator.clock import Clock, Priority
@@ -45,9 +46,15 @@ class EngineHost:
         return rejection
 
     def load(self) -> ModelLoad:
-        """What the engine tells of its load now."""
+        """The engine's load now."""
+        load = self.engine.load(self._clock.now_us)
+        self._settle()
+        return load
+
+    def queue_load(self) -> QueueLoad:
+        """The part of it that is cheap to tell, for whoever asks often."""
         now_us, wakes_us = self._clock.now_us, self._wakes_us
-        load = self.engine.load(now_us)
+        load = self.engine.queue_load(now_us)
         if wakes_us is not None and wakes_us <= now_us:
             self._settle()
         return load

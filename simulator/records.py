@@ -60,5 +60,6 @@ class Records:
             grown = bytes(8 * max(_ROWS, row + 1 - len(self.region)))
             for column in self._columns.values():
                 column.frombytes(grown)
-        self.rows = max(self.rows, row + 1)
+        if row >= self.rows:
+            self.rows = row + 1
         self.worker[row] = -1

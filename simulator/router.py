@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from kvcompass.engine_events import EngineEvent
-from kvcompass.engine_model import Engine, ModelLoad
+from kvcompass.engine_model import Engine, QueueLoad
 from simulator.clock import Action
 from simulator.fleet import Fleet
 from simulator.place import Place
@@ -59,7 +59,7 @@ class Site(Place, Protocol):
     def steady_us(self, source: int, target: int) -> int | None:
         """Time that every message takes from one region to another; None where it differs or one is lost."""
 
-    def load(self, worker: int) -> Reading[ModelLoad]:
+    def load(self, worker: int) -> Reading[QueueLoad]:
         """What the engine of a worker of this region tells of its load now."""
 
     def dispatch(

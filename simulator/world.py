@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kvcompass.engine_events import EngineEvent
-from kvcompass.engine_model import Engine, EngineRequest, ModelLoad, Progress, Rejection
+from kvcompass.engine_model import Engine, EngineRequest, Progress, QueueLoad, Rejection
 from kvcompass.wan import Link
 from simulator.clock import Action, Clock, Priority
 from simulator.decoders import Decoders
@@ -138,27 +138,24 @@ class World:
         """Count messages that are not delivered as such."""
         self.network.count(source, target, size)
 
-    def load(self, worker: int) -> Reading[ModelLoad]:
+    def load(self, worker: int) -> Reading[QueueLoad]:
         """What the engine of a worker of this region tells of its load now."""
         assert self.regions[worker] == self._here, "an engine is asked from within its region"
-        return Reading(self.hosts[worker].load(), self._may_read, self._here, self.clock.now_us)
+        return Reading(self.hosts[worker].queue_load(), self._may_read, self._here, self.clock.now_us)
 
     def dispatch(
         self, request: Request, worker: int, claimed_tokens: int = 0, passage: Passage | None = None
     ) -> None:
         """Send a request from here to a worker."""
-        name = str(request.id)
+        row, here, records = request.id, self._here, self.records
+        name = str(row)
         assert name not in self._flights, "a request is at one worker at a time"
-        flight = Flight(request, worker, self._here, passage)
-        self._flights[name] = flight
-        records = self.records
-        records.worker[request.id] = worker
-        records.claimed_tokens[request.id] = claimed_tokens
-        records.attempts[request.id] += 1
+        self._flights[name] = flight = Flight(request, worker, here, passage)
+        records.worker[row] = worker
+        records.claimed_tokens[row] = claimed_tokens
+        records.attempts[row] += 1
         size = NOTICE_BYTES + TOKEN_BYTES * len(request.prompt)
-        reached = self.network.send_reliably(
-            self._here, self.regions[worker], size, self._submit, name, flight
-        )
+        reached = self.network.send_reliably(here, self.regions[worker], size, self._submit, name, flight)
         if not reached:
             self.clock.at(self.clock.now_us + CONNECT_TIMEOUT_US, _TIMER, self._refuse, name, flight)
 
@@ -176,7 +173,7 @@ class World:
     def engine_now(self, worker: int) -> Engine:
         """Any worker's engine as it is this instant."""
         assert self._omniscient, "only a bound sees everything"
-        self.hosts[worker].load()
+        self.hosts[worker].queue_load()
         return self.hosts[worker].engine
 
     # --- where and when ---------------------------------------------------------------------------
@@ -278,24 +275,17 @@ class World:
 
     def _heard(self, steps: Sequence[Progress]) -> None:
         for progress in steps:
-            generated = progress.generated
-            if generated == 0:
-                flight = self._flights[progress.request_id]
-                flight.cached_tokens = progress.cached_tokens
-                flight.cached_host_tokens = progress.cached_host_tokens
+            flight = self._flights[progress.request_id]
+            flight.cached_tokens = progress.cached_tokens
+            flight.cached_host_tokens = progress.cached_host_tokens
+            if progress.generated:
+                self._way_back.tell(flight, progress.generated == 1, progress.finished)
+            else:
                 self.decoders.hand_over(self.regions[flight.worker], flight.request)
-            elif generated == 1 or progress.finished:
-                flight = self._flights[progress.request_id]
-                flight.cached_tokens = progress.cached_tokens
-                flight.cached_host_tokens = progress.cached_host_tokens
-                self._way_back.tell(flight, generated == 1, progress.finished)
 
     def _answered(self, progress: Progress) -> None:
         """PD: a decoder goes on with an answer."""
-        if progress.generated == 1 or progress.finished:
-            self._way_back.tell(
-                self._flights[progress.request_id], progress.generated == 1, progress.finished
-            )
+        self._way_back.tell(self._flights[progress.request_id], progress.generated == 1, progress.finished)
 
     def _no_decoder(self, request: Request) -> None:
         """PD: no decoder of the region takes the answer."""

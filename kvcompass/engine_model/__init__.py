@@ -5,7 +5,7 @@ from kvcompass.engine_model.cache_events import TierEvents
 from kvcompass.engine_model.config import EngineConfig, Scheduling
 from kvcompass.engine_model.engine import Engine
 from kvcompass.engine_model.eviction import EvictionPolicy
-from kvcompass.engine_model.model_load import ModelLoad
+from kvcompass.engine_model.model_load import ModelLoad, QueueLoad
 from kvcompass.engine_model.request import EngineRequest, Progress, Rejection
 from kvcompass.engine_model.timing import EngineTiming
 
@@ -18,6 +18,7 @@ __all__ = [
     "EvictionPolicy",
     "ModelLoad",
     "Progress",
+    "QueueLoad",
     "Rejection",
     "Scheduling",
     "TierEvents",

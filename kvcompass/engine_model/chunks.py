@@ -112,7 +112,9 @@ class Chunks:
 
     def _take(self, job: Job, budget: int) -> int:
         """Have the iteration compute as much of a prompt as it may; return the tokens."""
-        tokens = min(budget, job.prompt - job.computed)
+        tokens = job.prompt - job.computed
+        if tokens > budget:
+            tokens = budget
         self._chunk.append((job, tokens))
         return tokens
 

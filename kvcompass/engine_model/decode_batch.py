@@ -1,6 +1,6 @@
 """The sequences that decode together, a token each a step, settled in closed form."""
 
-import heapq
+from heapq import heappop, heappush
 from math import isqrt
 from typing import Final
 
@@ -54,9 +54,12 @@ class DecodeBatch:
         count = step - self.steps
         if not count:
             return self.origin_ps
-        sequences = self.sequences
+        sequences, base_ps = self.sequences, self.base_ps
+        floor_ps = self.floor_ps * sequences
+        if base_ps < floor_ps:
+            base_ps = floor_ps
         tokens = count * self.context + sequences * (count * (count - 1) // 2)
-        return self.origin_ps + count * max(self.base_ps, self.floor_ps * sequences) + self.token_ps * tokens
+        return self.origin_ps + count * base_ps + self.token_ps * tokens
 
     def end_us(self, step: int) -> int:
         """The same in whole microseconds: the first at which it is over."""
@@ -130,13 +133,12 @@ class DecodeBatch:
         self.sequences += 1
         self.context += job.prompt + 1
         self._joins += 1
-        heapq.heappush(self._finishes, (self.steps + job.answer - 1, self._joins, job))
+        heappush(self._finishes, (self.steps + job.answer - 1, self._joins, job))
 
     def leave(self, job: Job) -> None:
         """Decode it no more from the origin on, nor get its token of the step under way."""
-        generated = job.generated(self.steps)
         self.sequences -= 1
-        self.context -= job.prompt + generated
+        self.context -= job.prompt + job.generated(self.steps)
         if self._under_way and job.joined < self.steps:
             self._under_way -= 1
             self._tokens -= 1
@@ -145,7 +147,7 @@ class DecodeBatch:
         """The step that ends a sequence next; NEVER without any."""
         finishes = self._finishes
         while finishes and finishes[0][2].holding is None:
-            heapq.heappop(finishes)
+            heappop(finishes)
         return finishes[0][0] if finishes else NEVER
 
     def finished(self) -> list[Job]:
@@ -153,7 +155,7 @@ class DecodeBatch:
         jobs = []
         finishes = self._finishes
         while finishes and finishes[0][0] <= self.steps:
-            job = heapq.heappop(finishes)[2]
+            job = heappop(finishes)[2]
             if job.holding is not None:
                 jobs.append(job)
         return jobs

@@ -14,7 +14,7 @@ from kvcompass.engine_model.config import EngineConfig, Scheduling
 from kvcompass.engine_model.decode_batch import NEVER
 from kvcompass.engine_model.eviction import EvictionPolicy
 from kvcompass.engine_model.job import Job
-from kvcompass.engine_model.model_load import ModelLoad
+from kvcompass.engine_model.model_load import ModelLoad, QueueLoad
 from kvcompass.engine_model.request import EngineRequest, Progress, Rejection
 from kvcompass.engine_model.serving import Serving
 from kvcompass.engine_model.timing import PS_PER_US
@@ -179,20 +179,18 @@ class Engine:
 
     def load(self, now_us: int) -> ModelLoad:
         """Load at this instant, running work counted up to it."""
-        self.advance(now_us)
+        queue = self.queue_load(now_us)
         serving, cache, decode = self._serving, self._serving.cache, self._decode
         page = self.config.page_size
-        reserved = cache.capacity_blocks - cache.free_blocks - cache.resident_blocks
         tokens, context = decode.made(now_us)
         step_ps = decode.step_ps(context) if decode.sequences else 0
-        miss_rate = 1 - serving.cached_tokens / serving.prompt_tokens if serving.prompt_tokens else 1
         return ModelLoad(
-            running=len(serving.jobs) - len(serving.waiting),
-            waiting=len(serving.waiting),
+            running=queue.running,
+            waiting=queue.waiting,
             waiting_tokens=serving.waiting_tokens,
-            used_tokens=(reserved + cache.locked_blocks) * page,
-            capacity_tokens=cache.capacity_blocks * page,
-            decoding=decode.sequences,
+            used_tokens=queue.used_tokens,
+            capacity_tokens=queue.capacity_tokens,
+            decoding=queue.decoding,
             step_us=round(step_ps / PS_PER_US),
             prefill_busy_us=self._scheduler.busy_us(now_us),
             decode_busy_us=decode.busy_us(now_us),
@@ -202,9 +200,30 @@ class Engine:
             cached_host_tokens=serving.cached_host_tokens,
             host_used_tokens=cache.dram_blocks * page,
             host_capacity_tokens=cache.dram_capacity_blocks * page,
-            waiting_uncached_tokens=int(serving.waiting_prefill_tokens * miss_rate),
-            prefilled_tokens=serving.prefilled_tokens,
-            prefilled_us=serving.prefilled_us,
+            waiting_uncached_tokens=queue.waiting_uncached_tokens,
+            prefilled_tokens=queue.prefilled_tokens,
+            prefilled_us=queue.prefilled_us,
+        )
+
+    def queue_load(self, now_us: int) -> QueueLoad:
+        """The part of it that is cheap to tell."""
+        if self._due_us <= now_us:
+            self.advance(now_us)
+        serving = self._serving
+        cache, page = serving.cache, self.config.page_size
+        waiting, uncached = len(serving.waiting), serving.waiting_prefill_tokens
+        if uncached and serving.prompt_tokens:
+            uncached = int(uncached * (1 - serving.cached_tokens / serving.prompt_tokens))
+        reserved = cache.capacity_blocks - cache.free_blocks - cache.resident_blocks
+        return QueueLoad(
+            len(serving.jobs) - waiting,
+            waiting,
+            (reserved + cache.locked_blocks) * page,
+            cache.capacity_blocks * page,
+            self._decode.sequences,
+            uncached,
+            serving.prefilled_tokens,
+            serving.prefilled_us,
         )
 
     def _plan_after(self, now_us: int) -> None:

@@ -5,9 +5,9 @@ leave one by one, the last of a run first; as all blocks of a run rank alike und
 another path ranks equal, the rest of a run follows before anything else does.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from enum import Enum
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from kvcompass.engine_model.run import Run
@@ -91,14 +91,14 @@ class VictimQueue:
         """See Victims. O(log n)."""
         if self._may_go(run):
             self._offers += 1
-            heapq.heappush(self._heap, (self._order(run), self._offers, run))
+            heappush(self._heap, (self._order(run), self._offers, run))
             if len(self._heap) > 2 * resident + 64:
                 self.compact()
 
     def pop(self, _now_us: int, /) -> Run | None:
         """See Victims. O(log n)."""
         while self._heap:
-            entry = heapq.heappop(self._heap)
+            entry = heappop(self._heap)
             if self._holds(entry):
                 return entry[2]
         return None
@@ -109,7 +109,7 @@ class VictimQueue:
     def head(self) -> tuple[Key, Run] | None:
         """The next victim and its place in the order; it stays."""
         while self._heap and not self._holds(self._heap[0]):
-            heapq.heappop(self._heap)
+            heappop(self._heap)
         return (self._heap[0][0], self._heap[0][2]) if self._heap else None
 
     def clear(self) -> None:
@@ -119,7 +119,7 @@ class VictimQueue:
     def compact(self) -> None:
         """Drop stale entries and repeated ones. O(n)."""
         self._heap = list({entry[2].serial: entry for entry in self._heap if self._holds(entry)}.values())
-        heapq.heapify(self._heap)
+        heapify(self._heap)
 
     def _holds(self, entry: _Entry) -> bool:
         key, _, run = entry

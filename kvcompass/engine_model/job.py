@@ -29,4 +29,4 @@ class Job:
 
     def generated(self, steps: int) -> int:
         """Answer tokens there are after so many decode steps of the engine; it has joined the batch."""
-        return 1 + max(0, steps - self.joined)
+        return 1 + steps - self.joined if steps > self.joined else 1

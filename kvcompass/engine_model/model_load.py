@@ -3,6 +3,19 @@
 from typing import NamedTuple
 
 
+class QueueLoad(NamedTuple):
+    """What of the load is counted all the time, so that asking costs next to nothing. See ModelLoad."""
+
+    running: int
+    waiting: int
+    used_tokens: int
+    capacity_tokens: int
+    decoding: int
+    waiting_uncached_tokens: int
+    prefilled_tokens: int
+    prefilled_us: int
+
+
 class ModelLoad(NamedTuple):
     """The load at one instant. A tuple, because it is asked for often.
 

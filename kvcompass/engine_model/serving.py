@@ -175,9 +175,9 @@ class Serving:
         self.release(job)
 
     def _report(self, job: Job, generated: int, at_us: int) -> None:
-        finished = generated == job.answer
+        name, finished = job.request.id, generated == job.answer
         self.progress.append(
-            Progress(job.request.id, at_us, generated, job.cached_tokens, finished, job.cached_host_tokens)
+            Progress(name, at_us, generated, job.cached_tokens, finished, job.cached_host_tokens)
         )
         if finished:
-            self.jobs.pop(job.request.id, None)
+            self.jobs.pop(name, None)

@@ -68,8 +68,8 @@ class AgentNode:
             stream.wake()
 
     def _poll(self) -> None:
-        site, agent = self._site, self.agent
-        agent.on_engine_load(engine_load(site.load(self._worker).value), site.now_us)
+        site = self._site
+        self.agent.on_engine_load(engine_load(site.load(self._worker).value), site.now_us)
         for edge in self._edges:
             message = self._message()
             site.send_reliably(site.here, edge.on_worker_load, sizes.agent_load(message.load), (message,))

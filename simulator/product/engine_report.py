@@ -1,10 +1,10 @@
 """What an engine tells of its load, as its agent reads it."""
 
-from kvcompass.engine_model import ModelLoad
+from kvcompass.engine_model import QueueLoad
 from kvcompass.roles.queue_estimate import EngineLoad
 
 
-def engine_load(load: ModelLoad) -> EngineLoad:
+def engine_load(load: QueueLoad) -> EngineLoad:
     """`/v1/loads` as SGLang 0.5.23 answers it, which counts the uncached tokens of its queue and prefills."""
     return EngineLoad(
         load.running,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kvcompass.engine_events import AllBlocksCleared, EngineEvent
-from kvcompass.engine_model import ModelLoad
+from kvcompass.engine_model import QueueLoad
 from simulator.clock import Action
 from simulator.fleet import Fleet
 from simulator.reading import Reading
@@ -152,7 +152,7 @@ class CentralDirectory(Indifferent):
         self._send(self._hear_loads, _LOAD_BYTES * len(own), loads)
         self._site.after(LOAD_PERIOD_US, self._tell_loads)
 
-    def _hear_loads(self, loads: list[tuple[int, Reading[ModelLoad]]]) -> None:
+    def _hear_loads(self, loads: list[tuple[int, Reading[QueueLoad]]]) -> None:
         for worker, load in loads:
             rate_us = 1000.0 * self._site.fleet.plan.workers[worker].prefill_ms_per_token
             self._queues.floor_us[worker] = rate_us * load.value.waiting_uncached_tokens

@@ -11,7 +11,7 @@ computes them again on every worker.
 from collections import deque
 from typing import NamedTuple
 
-from kvcompass.engine_model import ModelLoad
+from kvcompass.engine_model import QueueLoad
 from simulator.fleet import Fleet
 from simulator.reading import Reading
 from simulator.request import Request
@@ -23,7 +23,7 @@ from simulator.router import Rival, Site
 _LOAD_BYTES = 16
 """A worker and two counts."""
 
-Loads = dict[int, Reading[ModelLoad]]
+Loads = dict[int, Reading[QueueLoad]]
 
 
 class Seen(NamedTuple):
@@ -129,7 +129,7 @@ class LeastLoaded(Indifferent):
             told[worker] = _seen(load)
 
 
-def _seen(load: Reading[ModelLoad]) -> Seen:
+def _seen(load: Reading[QueueLoad]) -> Seen:
     counts = load.value
     return Seen(counts.waiting + counts.running - counts.decoding, counts.decoding, load.at_us)
 

@@ -24,4 +24,6 @@ class Lengths:
     def draw(self, stream: random.Random) -> int:
         """Draw one length."""
         length = int(self.median * exp(stream.gauss(0.0, self.spread)) + 0.5)
-        return min(max(length, self.least), self.most)
+        if length <= self.least:
+            return self.least
+        return length if length < self.most else self.most

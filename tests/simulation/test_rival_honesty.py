@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kvcompass.engine_events import BlockStored
-from kvcompass.engine_model import ModelLoad
+from kvcompass.engine_model import QueueLoad
 from kvcompass.engine_model.cache_events import VRAM
 from kvcompass.wan import Link
 from simulator.reading import Reading
@@ -106,7 +106,7 @@ class _Peeking(Indifferent):
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._told: list[Reading[ModelLoad]] = []
+        self._told: list[Reading[QueueLoad]] = []
         site.begin(1, self._listen)
 
     def _listen(self) -> None:
