@@ -45,8 +45,8 @@ class Clock:
     def at(self, time_us: int, priority: Priority, action: Action, *args: Any) -> None:
         """Have `action(*args)` done at a time, which must not lie in the past."""
         assert time_us >= self.now_us, "an effect never comes before its cause"
-        self._sequence += 1
-        heappush(self._heap, (time_us, _FIRST[priority] + self._sequence, action, args))
+        self._sequence = sequence = self._sequence + 1
+        heappush(self._heap, (time_us, _FIRST[priority] + sequence, action, args))
 
     def run(self) -> None:
         """Do one thing after the other until there is none, or `stop` is called."""

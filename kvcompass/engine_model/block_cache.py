@@ -240,21 +240,24 @@ class BlockCache:
         """Write what DRAM lacks of a path, evicting there as needed, parents first, as far as it fits."""
         path: list[Run] = []
         missing = 0
-        while (parent := last.parent) is not None and last.dram < len(last.names):
+        while (parent := last.parent) is not None and (lacking := len(last.names) - last.dram):
             path.append(last)
-            missing += len(last.names) - last.dram
+            missing += lacking
             last = parent
         room = self.dram_capacity_blocks - self.dram_blocks
         if missing > room:
             self._evict_dram(missing - room, at_us)
+            room = self.dram_capacity_blocks - self.dram_blocks
         for run in reversed(path):
-            held = run.dram
-            blocks = min(len(run.names), held + self.dram_capacity_blocks - self.dram_blocks)
-            if blocks == held:
+            if not room:
                 break
+            held, blocks = run.dram, len(run.names)
+            if blocks > held + room:
+                blocks = held + room
             if not held and run.parent is not None:
                 run.parent.dram_children += 1
             run.dram = blocks
+            room -= blocks - held
             self.dram_blocks += blocks - held
             if self._events.tiers_told:
                 self._events.stored(run, held, blocks, DRAM, scope)

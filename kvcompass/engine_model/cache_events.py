@@ -34,6 +34,7 @@ class CacheEvents:
         self.tiers_told = told is not TierEvents.UNTOLD
         self.recomputed_told = told is TierEvents.ALL
         self._page_size = page_size
+        self._last: BlockStored | None = None
         self.queued: list[EngineEvent] = [AllBlocksCleared()]
 
     def take(self) -> list[EngineEvent]:
@@ -43,14 +44,20 @@ class CacheEvents:
 
     def stored(self, run: Run, start: int, end: int, medium: str, scope: str) -> None:
         """Blocks `start` to `end` of a run are in a tier."""
-        names, page = run.names, self._page_size
-        parent: int | None = None
-        if start:
-            parent = names[start - 1]
-        elif run.parent is not None and run.parent.names:
-            parent = run.parent.names[-1]
-        tokens = np.frombuffer(run.data, _TOKEN, (end - start) * page, 4 * start * page)
-        self.queued.append(BlockStored(names[start:end], parent, tokens, page, medium, scope))
+        names, page, last = run.names[start:end], self._page_size, self._last
+        if last is not None and names is last.hashes:
+            # A whole run, and the other tier has just got it.
+            event = BlockStored(names, last.parent, last.tokens, page, medium, scope)
+        else:
+            parent: int | None = None
+            if start:
+                parent = run.names[start - 1]
+            elif run.parent is not None and run.parent.names:
+                parent = run.parent.names[-1]
+            tokens = np.frombuffer(run.data, _TOKEN, (end - start) * page, 4 * start * page)
+            event = BlockStored(names, parent, tokens, page, medium, scope)
+        self._last = event
+        self.queued.append(event)
 
     def removed(self, names: list[tuple[int, ...]], medium: str) -> None:
         """One eviction's removals, by run as they went: told parents before children, as SGLang does."""
