@@ -1,12 +1,11 @@
-"""`kvcompass plan show|check|assign`."""
+"""`kvcompass plan show|check|assign|apply`."""
 
 import argparse
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from cli import plan_apply
 from cli.plan_tables import print_plan
 from kvcompass.errors import PlanError
 from kvcompass.plan import assign_text, parse_plan
@@ -14,6 +13,7 @@ from kvcompass.plan.model import ModelIdentity
 from kvcompass.plan.parse import decode_plan
 from services.prompt import PromptEncoder
 from services.prompt.errors import PromptAssetError
+from services.runtime.whole_file import replace_file
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -28,6 +28,10 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         parser = subcommands.add_parser(name, help=text, description=text.capitalize() + ".")
         parser.add_argument("file", type=Path, metavar="FILE", help="the plan, TOML")
         parser.set_defaults(command=run)
+    text = "bring a running fleet the next version of its plan"
+    parser = subcommands.add_parser("apply", help=text, description=text.capitalize() + ".")
+    plan_apply.add_arguments(parser)
+    parser.set_defaults(command=plan_apply.run)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -68,7 +72,7 @@ def _assign(options: argparse.Namespace) -> int:
         before = decode_plan(options.file.read_bytes())
         after = assign_text(before)
         if after != before:
-            _replace(options.file.resolve(), after.encode())
+            replace_file(options.file, after.encode())
     except (OSError, PlanError) as error:
         return _refused(options.file, error)
     old = {worker.id: worker for worker in parse_plan(before, allow_unassigned=True).workers}
@@ -78,20 +82,6 @@ def _assign(options: argparse.Namespace) -> int:
     if not new:
         print("every worker already has a table and a slot")
     return 0
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing of it, keeping its mode."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    written = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        written.chmod(path.stat().st_mode & 0o777)
-        written.replace(path)
-    except BaseException:
-        written.unlink(missing_ok=True)
-        raise
 
 
 def _refused(path: Path, error: OSError | PlanError) -> int:

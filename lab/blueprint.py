@@ -29,3 +29,5 @@ class Blueprint:
     """host:port of the relay's control."""
     ops_addresses: Mapping[str, str]
     """Process name -> host:port of its /ready and /metrics."""
+    plan_key: str = ""
+    """What signs the plans that its components take."""

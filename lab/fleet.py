@@ -13,7 +13,7 @@ from typing import Self
 
 from lab.blueprint import Blueprint
 from lab.interrupts import uninterrupted
-from lab.process import LabError, LabProcess, stop_all, wait_ready
+from lab.process import LabError, LabProcess, ProcessSpec, stop_all, wait_ready
 
 READY_TIMEOUT_S = 120.0
 _GRACE_S = 5.0
@@ -70,6 +70,12 @@ class Fleet:
     def process(self, name: str) -> LabProcess:
         """A process by its name: `edge-us`, `worker-us-1`, `agent-us-1`, `unit-0`, `relay`."""
         return self._processes[name]
+
+    def add(self, spec: ProcessSpec) -> None:
+        """Starts one process more, which ends with the others. Returns at once."""
+        process = LabProcess(spec, self.directory)
+        self._processes[spec.name] = process
+        process.start()
 
     def restart(self, name: str, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Starts a killed process again and waits until it is ready. Errors: LabError."""

@@ -80,13 +80,14 @@ def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
     plan = _plan(options, ports)
     relay = _Relay(plan, options, ports)
     ops = {name: ports.address() for name in _names_with_ops(plan, options)}
+    plan = _reached(plan, options, ops)
     control = ports.address()
     first = (
         ProcessSpec("relay", "lab.relay", dump_toml(relay.settings(control)), control),
         *(_engine(worker, options) for worker in plan.workers),
         *(_unit(unit, options, ops, relay) for unit in plan.units),
     )
-    agents = tuple(_agent(name, workers, ops, relay) for name, workers in _agents(plan, options))
+    agents = tuple(_agent(name, workers, options, ops, relay) for name, workers in _agents(plan, options))
     edges = tuple(_edge(edge, options, ops, relay) for edge in plan.edges)
     return Blueprint(
         plan=plan,
@@ -99,6 +100,7 @@ def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
         time_scale=options.time_scale,
         relay_control=control,
         ops_addresses=ops,
+        plan_key=_secret(options, "plan"),
     )
 
 
@@ -147,6 +149,23 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
         ),
         sharing_groups=(SharingGroup("default"),),
     )
+
+
+def _reached(plan: Plan, options: LabOptions, ops: Mapping[str, str]) -> Plan:
+    """The plan with the operations address of every component."""
+    agents = {worker.id: ops[name] for name, workers in _agents(plan, options) for worker in workers}
+    return dataclasses.replace(
+        plan,
+        edges=tuple(dataclasses.replace(edge, ops_address=ops[edge.id]) for edge in plan.edges),
+        units=tuple(dataclasses.replace(unit, ops_address=ops[unit.id]) for unit in plan.units),
+        workers=tuple(dataclasses.replace(worker, ops_address=agents[worker.id]) for worker in plan.workers),
+    )
+
+
+def _secret(options: LabOptions, purpose: str) -> str:
+    """Of the lab alone: on loopback, and told to whoever starts it."""
+    drawn = random.Random(f"{options.random_seed} {purpose}").getrandbits(128)
+    return f"lab-{drawn:032x}"
 
 
 def _edges(options: LabOptions) -> Iterator[tuple[str, str]]:
@@ -267,17 +286,21 @@ def _unit(unit: MaintenanceUnit, options: LabOptions, ops: Mapping[str, str], re
         "plan": "plan.toml",
         "id": unit.id,
         "ops_address": ops[unit.id],
+        "plan_key": _secret(options, "plan"),
         "connect_via": relay.connect_via(unit.region),
         **options.unit_settings,
     }
     return ProcessSpec(unit.id, "services.maintenance", dump_toml(settings), ops[unit.id])
 
 
-def _agent(name: str, workers: Sequence[Worker], ops: Mapping[str, str], relay: _Relay) -> ProcessSpec:
+def _agent(
+    name: str, workers: Sequence[Worker], options: LabOptions, ops: Mapping[str, str], relay: _Relay
+) -> ProcessSpec:
     settings: dict[str, Value] = {
         "plan": "plan.toml",
         "workers": [worker.id for worker in workers],
         "ops_address": ops[name],
+        "plan_key": _secret(options, "plan"),
         "connect_via": relay.connect_via(workers[0].region),
     }
     return ProcessSpec(name, "services.worker_agent", dump_toml(settings), ops[name])
@@ -290,7 +313,8 @@ def _edge(edge: Edge, options: LabOptions, ops: Mapping[str, str], relay: _Relay
         "ops_address": ops[edge.id],
         "policy": options.policy,
         "lab_mode": True,
-        "peer_key": f"lab-{random.Random(options.random_seed).getrandbits(128):032x}",
+        "peer_key": _secret(options, "peer"),
+        "plan_key": _secret(options, "plan"),
         "random_seed": options.random_seed,
         "connect_via": relay.connect_via(edge.region),
         "timeouts": {"drain_s": 1.0, "unready_s": 0.0},

@@ -38,6 +38,14 @@ class Backlog:
         self._first_end_us = FOREVER_US
         """No prefill's time is over before this."""
 
+    def grow(self, workers: int) -> None:
+        """There are so many workers, no fewer than before. The arrays are others then."""
+        more = workers - len(self._queues)
+        self._queues += [OrderedDict() for _ in range(more)]
+        self._whole_us = np.pad(self._whole_us, (0, more))
+        self._began_us = np.pad(self._began_us, (0, more), constant_values=FOREVER_US)
+        self._ends_us = np.pad(self._ends_us, (0, more), constant_values=FOREVER_US)
+
     def add(self, request_id: Hashable, worker: int, work_us: int, begins_us: int) -> None:
         """A prefill is asked for; it begins at `begins_us`, and not before those in front of it are over."""
         queue = self._queues[worker]

@@ -24,6 +24,12 @@ class Beliefs:
         self._recovery_us = recovery_ms * 1000.0
         self._recovered_at_us = 0
 
+    def apply_plan(self, workers: int, weight: float, recovery_ms: float) -> None:
+        """There are so many workers; those that are new are believed. `values` is another array then."""
+        self.values = np.pad(self.values, (0, workers - len(self.values)), constant_values=1.0)
+        self._weight = weight
+        self._recovery_us = recovery_ms * 1000.0
+
     def recover(self, now_us: int) -> None:
         """Let disbelief fade up to now; does nothing within a step of the last call."""
         if now_us - self._recovered_at_us >= RECOVERY_STEP_US:

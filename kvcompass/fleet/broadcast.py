@@ -11,8 +11,16 @@ class BroadcastSchedule:
     """
 
     def __init__(self, plan: Plan, region: str) -> None:
+        self._region = region
+        self._due_us: dict[str, int] = {}
+        self.apply_plan(plan)
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Tell the other regions' edges of this plan, those that are new at once."""
         self._period_us = plan.routing.broadcast_period_ms * 1000
-        self._due_us = {edge.id: 0 for edge in plan.edges if edge.region != region}
+        self._due_us = {
+            edge.id: self._due_us.get(edge.id, 0) for edge in plan.edges if edge.region != self._region
+        }
         edges_of: dict[str, list[str]] = {}
         for edge in plan.edges:
             edges_of.setdefault(edge.region, []).append(edge.id)

@@ -40,6 +40,11 @@ class ExpectedHoldings:
         self._holders: dict[int, dict[int, int]] = {}
         """key -> worker -> number of expectations."""
 
+    def apply_plan(self, rungs: NDArray[np.int32], workers: int) -> None:
+        """Prompts come with keys of these rungs, and there are so many workers. What is expected stands."""
+        self._rungs = rungs.tolist()
+        self._workers = workers
+
     def __len__(self) -> int:
         return len(self._under_way) + len(self._fading)
 

@@ -52,6 +52,15 @@ class InFlight:
     def __contains__(self, request_id: Hashable) -> bool:
         return request_id in self._flights
 
+    def grow(self, workers: int) -> None:
+        """There are so many workers, no fewer than before. The arrays are others then."""
+        more = workers - len(self._unreported)
+        self.unreported_us = np.pad(self.unreported_us, (0, more))
+        self.unreported_since_us = np.pad(self.unreported_since_us, (0, more), constant_values=FOREVER_US)
+        self.requests = np.pad(self.requests, (0, more))
+        self._unreported += [OrderedDict() for _ in range(more)]
+        self.backlog.grow(workers)
+
     def start(self, request_id: Hashable, flight: Flight, begins_us: int) -> bool:
         """Enter a flight whose id is not in the table; False when the table is full.
 

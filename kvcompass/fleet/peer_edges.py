@@ -8,11 +8,17 @@ class PeerEdges:
 
     def __init__(self, plan: Plan, own_region: str, avoid_us: int) -> None:
         self._avoid_us = avoid_us
-        self._edges: dict[str, list[str]] = {}
-        for edge in plan.edges:
-            if edge.region != own_region:
-                self._edges.setdefault(edge.region, []).append(edge.id)
+        self._own_region = own_region
         self._avoided_until_us: dict[str, int] = {}
+        self._edges: dict[str, list[str]] = {}
+        self.apply_plan(plan)
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Choose among the edges of this plan. Those that failed lately are avoided on."""
+        self._edges = {}
+        for edge in plan.edges:
+            if edge.region != self._own_region:
+                self._edges.setdefault(edge.region, []).append(edge.id)
 
     def choose(self, region: str, now_us: int, tried: frozenset[str] = frozenset()) -> str | None:
         """The region's first untried edge in plan order; one that failed lately if there is no other."""

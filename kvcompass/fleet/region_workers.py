@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.plan.model import Plan
+from kvcompass.plan.seats import is_vacant
 
 STRANGER = -1
 """In place of a worker that is not of the region, or of no plan."""
@@ -18,7 +19,8 @@ class RegionWorkers:
     def __init__(self, plan: Plan) -> None:
         self._places: dict[str, dict[str, int]] = {region: {} for region in plan.regions}
         for place, worker in enumerate(plan.workers):
-            self._places[worker.region][worker.id] = place
+            if not is_vacant(worker):
+                self._places[worker.region][worker.id] = place
         self._last: dict[str, tuple[tuple[str, ...], NDArray[np.int64], int]] = {}
 
     def find(self, region: str, worker_ids: tuple[str, ...]) -> tuple[NDArray[np.int64], int]:

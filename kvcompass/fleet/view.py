@@ -1,6 +1,7 @@
 """The fleet as one edge sees it: arrays over the plan's workers, each with one owner, here."""
 
 from collections.abc import Hashable
+from copy import copy
 from enum import IntEnum
 from math import inf
 from typing import Final
@@ -12,9 +13,10 @@ from kvcompass.fleet.backlog import FOREVER_US
 from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
 from kvcompass.fleet.load import LOAD_ROW, WorkerLoad, WorkerState, load_of_row
-from kvcompass.kernels.loads import fold_loads, tell_loads
+from kvcompass.kernels.loads import RATE_BAND, fold_loads, tell_loads
 from kvcompass.kernels.queues import estimate_queues
 from kvcompass.plan.model import Plan
+from kvcompass.plan.seats import is_vacant
 from kvcompass.score import ScoreInputs
 
 _NEVER_US = -(1 << 62)
@@ -26,11 +28,13 @@ KEPT_ROW: Final = np.dtype(
         ("round_trip_us", np.int64),
         ("weight", np.float64),
         ("planned_rate", np.float64),
+        ("drain", np.bool_),
     ],
     align=True,
 )
 """What a view keeps of a worker to take its next report: the last one, all zeros if there was none, and when
-it was learned; the way there and back; the weight of a report; the plan's milliseconds per token."""
+it was learned; the way there and back; the weight of a report; the plan's milliseconds per token; whether the
+plan has it drained."""
 
 IN_FLIGHT_LIMIT = 65_536
 """Requests an edge tracks at once; far above what one process can carry."""
@@ -67,16 +71,38 @@ class FleetView:
     """
 
     def __init__(self, plan: Plan, origin: int, *, in_flight_limit: int = IN_FLIGHT_LIMIT) -> None:
+        self.beliefs = Beliefs(len(plan.workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms)
+        self.in_flight = InFlight(len(plan.workers), in_flight_limit)
+        self.standing_version = 0
+        """Grows whenever `standing` changes, so that what is derived from it may be cached."""
+        self._begin(plan, origin)
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Go by the next version of the plan, `kvcompass.plan.seats.seated` behind the present one.
+
+        Workers that stay keep their loads, beliefs, suspicions and requests under way; the arrays are others.
+        """
+        before = copy(self)
+        self.beliefs.apply_plan(
+            len(plan.workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms
+        )
+        self.in_flight.grow(len(plan.workers))
+        self._begin(plan, plan.region_index(before.plan.regions[before.origin]))
+        self._remember(before)
+
+    def _begin(self, plan: Plan, origin: int) -> None:
+        """Everything that follows from the plan, and of the workers that nothing is known."""
         workers = plan.workers
         regions = [plan.region_index(worker.region) for worker in workers]
         self.plan = plan
         self.origin = origin
         self.worker_ids = tuple(worker.id for worker in workers)
         self.region_names = tuple(worker.region for worker in workers)
-        self.index_of = {worker_id: index for index, worker_id in enumerate(self.worker_ids)}
+        vacant = np.array([is_vacant(worker) for worker in workers])
+        self.index_of = {worker.id: i for i, worker in enumerate(workers) if not vacant[i]}
         self.is_local: NDArray[np.bool_] = np.array(regions) == origin
         self.in_group: dict[str, NDArray[np.bool_]] = {
-            group: np.array([w.sharing_group == group for w in workers])
+            group: np.array([w.sharing_group == group for w in workers]) & ~vacant
             for group in {w.sharing_group for w in workers}
         }
         self.local_in_group = {group: members & self.is_local for group, members in self.in_group.items()}
@@ -93,10 +119,6 @@ class FleetView:
         self.queue_ms: NDArray[np.float64] = np.zeros(len(workers))
         """float64[W]: the estimate above; for KNOWN workers only is it more than a stand-in."""
         self.standing: NDArray[np.uint8] = np.full(len(workers), Standing.UNKNOWN, np.uint8)
-        self.standing_version = 0
-        """Grows whenever `standing` changes, so that what is derived from it may be cached."""
-        self.beliefs = Beliefs(len(workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms)
-        self.in_flight = InFlight(len(workers), in_flight_limit)
         self.score_inputs = ScoreInputs(
             self.wan_charge_ms,
             self.queue_ms,
@@ -106,7 +128,7 @@ class FleetView:
         )
         """The arrays above that the score reads, as views: they are only ever written in place."""
 
-        self._own: NDArray[np.int64] = np.flatnonzero(self.is_local)
+        self._own: NDArray[np.int64] = np.flatnonzero(self.is_local & ~vacant)
         self._own_ids = tuple(self.worker_ids[worker] for worker in self._own)
         self._known_own = np.empty_like(self._own)
         """Room for those that `told` finds."""
@@ -118,6 +140,7 @@ class FleetView:
         ]
         self._kept["weight"] = np.where(self.is_local, 1.0, plan.routing.ewma_weight)
         self._kept["planned_rate"] = self.prefill_ms_per_token
+        self._kept["drain"] = [worker.drain for worker in workers]
         self._last, self._learned_us = self._kept["load"], self._kept["learned_us"]
         self._reported_ms: NDArray[np.float64] = np.zeros(len(workers))
         self._queue_inputs = (
@@ -139,6 +162,21 @@ class FleetView:
         self._suspected_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._declined_until_us: NDArray[np.int64] = np.full(len(workers), _NEVER_US, np.int64)
         self._standing_until_us = _NEVER_US
+        self.standing_version += 1
+
+    def _remember(self, before: "FleetView") -> None:
+        """Take over what was known of the workers of a view whose seats are the first of this one."""
+        known = len(before)
+        self.queue_ms[:known] = before.queue_ms
+        self.standing[:known] = before.standing
+        self._last[:known] = before._last
+        self._learned_us[:known] = before._learned_us
+        self._reported_ms[:known] = before._reported_ms
+        self._suspected_until_us[:known] = before._suspected_until_us
+        self._declined_until_us[:known] = before._declined_until_us
+        measured, planned = self._last["prefill_ms_per_token"], self._kept["planned_rate"]
+        believed = np.clip(measured, planned / RATE_BAND, planned * RATE_BAND)
+        self.prefill_ms_per_token[:] = np.where(measured > 0.0, believed, planned)
 
     def __len__(self) -> int:
         return len(self.worker_ids)
@@ -248,13 +286,14 @@ class FleetView:
         return None if learned_us == _NEVER_US else (now_us - learned_us) / 1000.0
 
     def _stand(self, now_us: int) -> None:
-        learned_us, out = self._learned_us, self._last["state"] != WorkerState.READY
+        learned_us, drained = self._learned_us, self._kept["drain"]
+        out = (self._last["state"] != WorkerState.READY) | drained
         known = now_us - learned_us <= self._lease_us
         avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
         suspected = avoided_until_us > now_us
         standing = np.where(known, Standing.KNOWN, Standing.UNKNOWN).astype(np.uint8)
         standing[suspected] = Standing.SUSPECTED
-        standing[known & out] = Standing.OUT
+        standing[(known & out) | drained] = Standing.OUT
         changed = not np.array_equal(standing, self.standing)
         if changed:
             self.standing[:] = standing

@@ -16,7 +16,7 @@ from kvcompass.plan.model import Plan
 
 @dataclass(frozen=True, slots=True)
 class WorkerMap:
-    """Where each worker of the plan has its field: int32[workers] each."""
+    """Where each worker of the plan has its field: int32[workers] each; slot -1: it has none."""
 
     table: NDArray[np.int32]
     slot: NDArray[np.int32]
@@ -63,14 +63,15 @@ class LookupUnit:
         self.workers: Final = len(workers.table)
         self._view = view
         tables, slots = view.shape.tables, view.shape.worker_slots
+        placed = np.flatnonzero(workers.slot >= 0)
         if workers.table.max(initial=0) >= tables or workers.slot.max(initial=0) >= slots:
             raise KVCompassError(
                 f"a worker lies outside the index's {tables} tables of {slots} slots", field="worker.table"
             )
         table_region = np.zeros(tables, np.int32)
-        table_region[workers.table] = workers.region
+        table_region[workers.table[placed]] = workers.region[placed]
         field_worker = np.full((tables, slots), -1, np.int32)
-        field_worker[workers.table, workers.slot] = np.arange(self.workers)
+        field_worker[workers.table[placed], workers.slot[placed]] = placed
         in_use = (field_worker >= 0).astype(np.uint64)
         rungs = len(query_plan.rungs)
         self._fixed = (

@@ -1,6 +1,7 @@
 """The writer: the tables of one shard, kept by its maintenance unit (paper 3.4)."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,18 +35,13 @@ class ShardTables:
     def __init__(self, shape: IndexShape, shard: int, *, random_seed: int, grow_at: float = GROW_AT) -> None:
         """`grow_at`: the occupancy at which a table begins to double."""
         assert 0 <= shard < shape.shards
-        self.shape: Final = shape
+        self.shape = shape
         self.shard: Final = shard
         self._random_seed = random_seed
         self._salts = 0
-        scratch, out = new_scratch(), np.zeros(OUT_WORDS, np.uint32)
-        size = table_size(shape.expected_entries, shape.table_layout)
-        self._tables = [
-            TableWriter(
-                size, table, self._salt, scratch, out, worker_slots=shape.worker_slots, grow_at=grow_at
-            )
-            for table in range(shape.tables)
-        ]
+        self._grow_at = grow_at
+        self._scratch = new_scratch(), np.zeros(OUT_WORDS, np.uint32)
+        self._tables = [self._empty_table(table) for table in range(shape.tables)]
         self._table_count = shape.tables
         self._worker_slots = shape.worker_slots
         self._busy: set[int] = set()
@@ -107,6 +103,20 @@ class ShardTables:
     def image_bits(self) -> int:
         """Bits of what a view holds of this shard."""
         return sum(8 * table.table.words.nbytes for table in self._tables)
+
+    def open_tables(self, tables: int) -> Patches:
+        """See that there are so many tables; those that are added are empty.
+
+        Views learn of a table by a snapshot, so that adding some is a rebuild; else nothing is changed.
+        """
+        run = PatchRun()
+        if tables > self.shape.tables:
+            self._tables += [self._empty_table(table) for table in range(self.shape.tables, tables)]
+            self._growths_noted += [0] * (tables - self.shape.tables)
+            self.shape = replace(self.shape, tables=tables)
+            self._table_count = tables
+            run.restart()
+        return run.patches()
 
     def edit(self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]) -> Patches:
         """Set one worker's tier at each key, in order; 0 withdraws it. What is already so yields no group.
@@ -239,6 +249,17 @@ class ShardTables:
         """Digest of all images; a view that is equal has the same. Kept incrementally."""
         images = [Image(table.row, table.words) for each in self._tables for table in (each.table, each.wide)]
         return digest_of(images)
+
+    def _empty_table(self, table: int) -> TableWriter:
+        size = table_size(self.shape.expected_entries, self.shape.table_layout)
+        return TableWriter(
+            size,
+            table,
+            self._salt,
+            *self._scratch,
+            worker_slots=self.shape.worker_slots,
+            grow_at=self._grow_at,
+        )
 
     def _note(self, table: int) -> None:
         """A table may have become busy, or has ended what it was busy with."""

@@ -1,5 +1,6 @@
 """The view: what an edge holds of the whole index. No keys, only what a lookup reads (paper 3.2)."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -38,7 +39,7 @@ class IndexView:
     """
 
     def __init__(self, shape: IndexShape) -> None:
-        self.shape: Final = shape
+        self.shape = shape
         self.present: Final = np.zeros(shape.shards, np.bool_)
         self._tables = [0] * shape.shards
         self._sequences = [0] * shape.shards
@@ -67,6 +68,15 @@ class IndexView:
     def used_bytes(self) -> int:
         """Memory of the arena."""
         return self._arena.used_bytes
+
+    def apply_shape(self, shape: IndexShape) -> None:
+        """Read as many tables as the next version of the plan has; never fewer than now.
+
+        Those that a shard's snapshot lacks read as empty until the next one.
+        """
+        tables = max(shape.tables, self.shape.tables)
+        self.shape = replace(shape, tables=tables)
+        self._widen(tables)
 
     def load_snapshot(self, shard: int, data: bytes, sequence: int, digest: int) -> None:
         """Replace a shard by a whole snapshot, at once."""

@@ -63,7 +63,7 @@ def fold_loads(
             rate[w] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
         before["learned_us"] = max(before["learned_us"], heard_us)
         before["load"] = row
-        if standing[w] != (_KNOWN if row["state"] == _READY else _OUT):
+        if standing[w] != (_KNOWN if row["state"] == _READY and not before["drain"] else _OUT):
             moved = True
     return rows.size, 0, moved
 

@@ -11,8 +11,8 @@ from kvcompass.plan.values import listener
 
 _PLACED: Final = ("edge", "unit", "worker")
 _LISTENERS: Final = {
-    "edge": ("address", "peer_address", "grpc_address"),
-    "unit": ("address",),
+    "edge": ("address", "peer_address", "grpc_address", "ops_address"),
+    "unit": ("address", "ops_address"),
     "worker": ("url", "events", "replay"),
 }
 

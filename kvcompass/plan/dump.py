@@ -60,6 +60,8 @@ def _key(name: str) -> str:
 def _value(value: str | float | tuple[int, ...]) -> str:
     if isinstance(value, str):
         return f'"{"".join(map(_escaped, value))}"'
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, tuple):
         return f"[{', '.join(map(repr, value))}]"
     return repr(value)

@@ -91,6 +91,8 @@ class Edge:
     """Authenticated HTTP listener for other regions' edges."""
     grpc_address: str
     """Load reports of the region's agents and the other regions' queue vectors."""
+    ops_address: str = ""
+    """Its operations listener, where `kvcompass plan apply` brings it a new plan; empty: not reached so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class MaintenanceUnit:
     shard: int
     region: str
     address: str
+    ops_address: str = ""
+    """Its operations listener, as an edge's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,10 @@ class Worker:
     """ZMQ endpoint of the engine's replay socket; empty when it has none."""
     sharing_group: str = "default"
     """The one group whose requests this engine serves (one that cannot report salts serves just one)."""
+    drain: bool = False
+    """It gets no new requests, and finishes those it has: the step before its lines are deleted."""
+    ops_address: str = ""
+    """The operations listener of its agent, as an edge's; workers of one agent share it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ EDGE: Final[Fields] = {
     "address": Field(values.address),
     "peer_address": Field(values.address),
     "grpc_address": Field(values.address),
+    "ops_address": Field(values.optional_address, ""),
 }
 
 UNIT: Final[Fields] = {
@@ -89,6 +90,7 @@ UNIT: Final[Fields] = {
     "shard": Field(values.integer(0, 65_535)),
     "region": Field(values.text),
     "address": Field(values.address),
+    "ops_address": Field(values.optional_address, ""),
 }
 
 WORKER: Final[Fields] = {
@@ -102,6 +104,8 @@ WORKER: Final[Fields] = {
     "reload_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
     "replay": Field(values.optional_endpoint, ""),
     "sharing_group": Field(values.text, DEFAULT_SHARING_GROUP.id),
+    "drain": Field(values.boolean, False),
+    "ops_address": Field(values.optional_address, ""),
 }
 
 SHARING_GROUP: Final[Fields] = {

@@ -31,6 +31,13 @@ def any_text(value: object) -> str:
     return value if value == "" else text(value)
 
 
+def boolean(value: object) -> bool:
+    """Read true or false."""
+    if not isinstance(value, bool):
+        raise BadValueError(f"expected true or false, found {_describe(value)}")
+    return value
+
+
 def identifier(value: object) -> str:
     """Read a name that is safe in headers, metric labels and file names."""
     name = text(value)
@@ -99,6 +106,11 @@ def address(value: object) -> str:
     given = text(value)
     _host_and_port(given, given)
     return given
+
+
+def optional_address(value: object) -> str:
+    """Read `host:port`, or the empty string for none."""
+    return value if value == "" else address(value)
 
 
 def worker_url(value: object) -> str:

@@ -148,6 +148,16 @@ class BlockTree:
         self._ends.clear()
         self._detached_blocks = 0
 
+    def use_lengths(self, lengths: Sequence[int]) -> None:
+        """Register prefixes at other lengths. O(tokens): every resident prefix is hashed anew."""
+        runs = {id(run): run for run in self._runs.values() if run.tier != _NONE}
+        downwards = sorted(runs.values(), key=lambda run: run.end)
+        for run in downwards:
+            self._ends.retire(run)
+        self._ends.use_lengths(lengths)
+        for run in downwards:
+            self._ends.place(run)
+
     def take_touched(self) -> dict[int, int]:
         """See PrefixEnds.take_touched. Bounds detached blocks first."""
         while self._detached_blocks > self._limits.detached and self._detached:

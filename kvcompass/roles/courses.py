@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kvcompass.fleet.peer_edges import PeerEdges
 from kvcompass.plan.model import Plan
+from kvcompass.plan.seats import is_vacant
 from kvcompass.roles.attempts import Attempt, Failure, Fault
 from kvcompass.roles.edge import EdgeRole, Outcome
 from kvcompass.routing.decision import NoWorker
@@ -42,13 +43,23 @@ class Courses:
         self.attempts = attempts
         self.role = role
         self.peers = PeerEdges(plan, role.region, avoid_us)
+        self._flights = itertools.count(1)
+        self._follow(plan)
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Goes by the next version of the plan, seated as the role's. Courses under way go on."""
+        self.peers.apply_plan(plan)
+        self._follow(plan)
+
+    def _follow(self, plan: Plan) -> None:
         self.workers_of = {
-            name: frozenset(i for i, worker in enumerate(plan.workers) if worker.region == name)
+            name: frozenset(
+                i for i, worker in enumerate(plan.workers) if worker.region == name and not is_vacant(worker)
+            )
             for name in plan.regions
         }
-        self._plan = plan
+        self.plan = plan
         self._lease_us = plan.routing.lease_ms * 1000
-        self._flights = itertools.count(1)
 
     def begin(
         self, prompt_tokens: int, keys: NDArray[np.uint64], sharing_group: str, *, blind: bool = False
@@ -58,7 +69,7 @@ class Courses:
 
     def carry(self, worker: int, claim: int, prompt_tokens: int, attempts: int) -> "CarriedCourse":
         """The course of a peer edge's request, for a worker of this region; `attempts` is what it grants."""
-        return CarriedCourse(self, self._plan, worker, claim, prompt_tokens, attempts)
+        return CarriedCourse(self, worker, claim, prompt_tokens, attempts)
 
     def new_flight(self) -> int:
         """An id that no attempt of this edge had."""
@@ -97,6 +108,7 @@ class OwnCourse:
         self._role = courses.role
         self._prompt_tokens = prompt_tokens
         self._keys = keys
+        self._keys_version = courses.role.keys_version
         self._group = group
         self._blind = blind
         self._left = courses.attempts
@@ -105,6 +117,8 @@ class OwnCourse:
 
     def next(self, now_us: int) -> Attempt | NoWorker | None:
         """The best worker that may still be tried."""
+        if self._keys_version != self._role.keys_version:
+            self._keys = self._keys[:0]
         while self._left > 0:
             decision = self._role.decide(
                 self._prompt_tokens,
@@ -170,12 +184,9 @@ class OwnCourse:
 class CarriedCourse:
     """A peer edge's request: the worker it names, then siblings by load alone."""
 
-    def __init__(
-        self, courses: Courses, plan: Plan, worker: int, claim: int, prompt_tokens: int, attempts: int
-    ) -> None:
+    def __init__(self, courses: Courses, worker: int, claim: int, prompt_tokens: int, attempts: int) -> None:
         self._courses = courses
         self._role = courses.role
-        self._plan = plan
         self._named = worker
         self._claim = claim
         self._prompt_tokens = prompt_tokens
@@ -191,9 +202,10 @@ class CarriedCourse:
         """The worker named, then the sibling that is free soonest."""
         if self._left <= 0:
             return None
+        workers = self._courses.plan.workers
         worker, new_tokens = self._named, max(0, self._prompt_tokens - self._claim)
-        if self._tried:
-            group = self._plan.workers[self._named].sharing_group
+        if self._tried or is_vacant(workers[worker]):
+            group = workers[worker].sharing_group
             sibling = self._role.stand_in(self._prompt_tokens, group, now_us, self._tried)
             if isinstance(sibling, NoWorker):
                 return sibling
@@ -202,7 +214,7 @@ class CarriedCourse:
         return Attempt(
             self._courses.new_flight(),
             worker,
-            self._plan.workers[worker].id,
+            workers[worker].id,
             self._role.region,
             residual_ms=rate * new_tokens,
         )

@@ -17,6 +17,7 @@ from kvcompass.fleet.view import FleetView, Standing
 from kvcompass.index.lookup_unit import Lookup, Matches
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.model import Plan
+from kvcompass.plan.seats import is_vacant
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.routing.decision import Decision, NoWorker
 from kvcompass.routing.names import PolicyName
@@ -62,7 +63,11 @@ class EdgeRole:
         self.policy = make_policy(
             policy, self.fleet, rotation_start=position * len(plan.workers) // len(plan.edges), lookup=lookup
         )
-        self.expected = ExpectedHoldings(query_plan(plan).rungs, len(plan.workers), EXPECTATION_LIMIT)
+        self._policy_name: PolicyName = policy
+        self._rungs = query_plan(plan).rungs
+        self.keys_version = 0
+        """Grows when prompts are keyed at other lengths: keys from before then say nothing any more."""
+        self.expected = ExpectedHoldings(self._rungs, len(plan.workers), EXPECTATION_LIMIT)
         self.broadcasts = BroadcastSchedule(plan, edge.region)
         self.load_verdicts: Counter[LoadVerdict] = Counter()
         self.blind_decisions = 0
@@ -72,13 +77,35 @@ class EdgeRole:
         self._epoch = epoch
         self._sequence = 0
         self._agents, self._edges = SequenceGuard(), SequenceGuard()
-        self._own_workers = {
-            worker.id: i for i, worker in enumerate(plan.workers) if worker.region == edge.region
-        }
+        self._own_workers = self._workers_here()
         self._region_workers = RegionWorkers(plan)
         self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._stand_in = make_policy("regional", self.fleet)
         self._no_keys = np.zeros(0, np.uint64)
+        self._no_matches = Matches.none(len(plan.workers))
+
+    # --- the plan -----------------------------------------------------------------------------------
+
+    def apply_plan(self, plan: Plan, rungs: NDArray[np.int32], lookup: Lookup) -> None:
+        """Goes by the next version of the plan. What is known of workers that stay is kept, and so are the
+        requests under way, those at workers that have left too.
+
+        Args:
+            plan: The next version, `kvcompass.plan.seats.seated` behind `fleet.plan`.
+            rungs: int32[n], of its query plan: the keys of `decide` are theirs from here on.
+            lookup: Finds matches at the seats of `plan`.
+        """
+        self.fleet.apply_plan(plan)
+        self.policy = make_policy(self._policy_name, self.fleet, self.policy.turn, lookup)
+        self._stand_in = make_policy("regional", self.fleet, self._stand_in.turn)
+        self.keys_version += not np.array_equal(rungs, self._rungs)
+        self._rungs = rungs
+        self.expected.apply_plan(rungs, len(plan.workers))
+        self.broadcasts.apply_plan(plan)
+        self._lease_us = plan.routing.lease_ms * 1000
+        self._own_workers = self._workers_here()
+        self._region_workers = RegionWorkers(plan)
+        self._region_of_edge = {edge.id: edge.region for edge in plan.edges}
         self._no_matches = Matches.none(len(plan.workers))
 
     # --- requests -----------------------------------------------------------------------------------
@@ -264,7 +291,15 @@ class EdgeRole:
     def workers(self, now_us: int) -> list[dict[str, object]]:
         """What this role knows of every worker of the plan, in its order, as JSON-ready values."""
         self.fleet.refresh(now_us)
-        return [self._worker_state(worker, now_us) for worker in range(len(self.fleet))]
+        return [
+            self._worker_state(worker, now_us)
+            for worker in range(len(self.fleet))
+            if not is_vacant(self.fleet.plan.workers[worker]) or self.fleet.in_flight.requests[worker]
+        ]
+
+    def _workers_here(self) -> dict[str, int]:
+        fleet = self.fleet
+        return {worker_id: worker for worker_id, worker in fleet.index_of.items() if fleet.is_local[worker]}
 
     def _worker_state(self, worker: int, now_us: int) -> dict[str, object]:
         fleet = self.fleet

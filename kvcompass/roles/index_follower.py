@@ -5,7 +5,7 @@ a resync never makes a served shard empty; a shard that hears nothing goes on be
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol, assert_never
 
@@ -172,6 +172,10 @@ class IndexFollower:
         self._snapshot_wanted = True
         self._verified = False
         self._heard_us: int | None = None
+
+    def apply_plan(self, plan_version: int) -> None:
+        """What the handshake of the next stream claims; the one that is open stands."""
+        self._handshake = replace(self._handshake, plan_version=plan_version)
 
     # --- what it is now ---------------------------------------------------------------------------
 

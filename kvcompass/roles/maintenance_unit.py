@@ -152,6 +152,40 @@ class MaintenanceUnit:
         worker = self._sources[worker_id].worker
         return self._tables.holdings(worker.table, worker.slot)
 
+    # --- the plan ---------------------------------------------------------------------------------
+
+    @property
+    def plan_version(self) -> int:
+        """Of the plan it goes by."""
+        return self._plan.plan_version
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Goes by the next version of the plan, which `kvcompass.plan.change` allows to follow this one.
+
+        Until `settle_plan` workers of both are known, and the wider of two bounds holds.
+        """
+        self._plan = plan
+        self._lease_us = max(self._lease_us, plan.routing.lease_ms * 1_000)
+        self._worker_keys_most = max(self._worker_keys_most, plan.worker_shard_entries_max)
+        self._desk.tables_changed(self._tables.open_tables(plan.tables))
+        self._desk.apply_plan(plan.plan_version)
+        for worker in plan.workers:
+            source = self._sources.get(worker.id)
+            if source is None:
+                self._sources[worker.id] = WorkerSource(worker)
+            else:
+                source.worker = worker
+
+    def settle_plan(self) -> None:
+        """Forgets what only the version before had: a worker that has left is cleared in every view."""
+        self._lease_us = self._plan.routing.lease_ms * 1_000
+        self._worker_keys_most = self._plan.worker_shard_entries_max
+        planned = {worker.id for worker in self._plan.workers}
+        for worker_id in [worker_id for worker_id in self._sources if worker_id not in planned]:
+            source = self._sources.pop(worker_id)
+            self._drop_report(source)
+            self._tables.clear_worker(source.worker.table, source.worker.slot)
+
     # --- worker agents ----------------------------------------------------------------------------
 
     def agent_connected(self, hello: AgentHello, now_us: int) -> tuple[AgentSession, Welcome] | Refusal:
@@ -162,10 +196,7 @@ class MaintenanceUnit:
         refusal = check_handshake(hello.handshake, self._layout, self._plan.plan_version)
         source = self._sources.get(hello.worker_id)
         if refusal is None and source is None:
-            refusal = Refusal(
-                "worker_id",
-                f"{hello.worker_id} is not in plan version {self._plan.plan_version}; add it to the plan",
-            )
+            refusal = self._not_planned(hello.worker_id)
         elif refusal is None and hello.holdings.holdings > self._worker_keys_most:
             refusal = self._too_many(hello.holdings.holdings)
         elif refusal is None and source is not None and self._goes_back(source, hello):
@@ -196,7 +227,9 @@ class MaintenanceUnit:
 
         Call `work` until it returns False before the stream's next message: that bounds what is left undone.
         """
-        source = self._sources[session.worker_id]
+        source = self._sources.get(session.worker_id)
+        if source is None:
+            return self._refused(self._not_planned(session.worker_id))
         if source.session is not session:
             return self._refused(
                 Refusal("stream", "a newer stream of this worker has taken this one's place")
@@ -215,8 +248,8 @@ class MaintenanceUnit:
 
     def work(self, session: AgentSession, now_us: int) -> bool:
         """Edits another part of what the stream's last message left undone; whether there is more."""
-        source = self._sources[session.worker_id]
-        if source.session is not session or not source.is_busy:
+        source = self._sources.get(session.worker_id)
+        if source is None or source.session is not session or not source.is_busy:
             return False
         self._edit_slices(source)
         self._settle(now_us)
@@ -233,8 +266,8 @@ class MaintenanceUnit:
 
         What was left undone is dropped: nobody would work it off, and the next hello is compared anew.
         """
-        source = self._sources[session.worker_id]
-        if source.session is session:
+        source = self._sources.get(session.worker_id)
+        if source is not None and source.session is session:
             source.session = None
             source.in_step = source.in_step and not source.backlog
             self._drop_report(source)
@@ -410,6 +443,11 @@ class MaintenanceUnit:
         source.backlog.clear()
         source.report = None
         self._tables.drop_report(source.worker.table, source.worker.slot)
+
+    def _not_planned(self, worker_id: str) -> Refusal:
+        return Refusal(
+            "worker_id", f"{worker_id} is not in plan version {self._plan.plan_version}; add it to the plan"
+        )
 
     def _too_many(self, keys: int) -> Refusal:
         self.counters.over_bound += 1

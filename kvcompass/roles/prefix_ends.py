@@ -25,6 +25,11 @@ class PrefixEnds:
         self._touched: dict[int, int] = {}
         """Keys whose tier may have changed, in the order it happened, and their lengths."""
 
+    def use_lengths(self, lengths: Sequence[int]) -> None:
+        """Other lengths from here on. Runs that are placed keep their keys until they are placed anew."""
+        self._lengths = lengths
+        self._longest = lengths[-1] if lengths else 0
+
     def place(self, run: BlockRun) -> None:
         """Learn where a run ends and the keys within it. Its whole prefix is resident from now on."""
         start = run.parent.end if run.parent is not None else 0

@@ -45,6 +45,10 @@ class QueueEstimate:
         self.measured_ms_per_token = 0.0
         """0 as long as it is unknown."""
 
+    def apply_plan(self, prefill_ms_per_token: float) -> None:
+        """The plan's rate is another, which counts as long as none was measured."""
+        self._planned_ms_per_token = prefill_ms_per_token
+
     @property
     def mean_uncached_tokens(self) -> float:
         """Uncached tokens of a recent request."""

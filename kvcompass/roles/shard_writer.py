@@ -98,6 +98,10 @@ class ShardWriter(Protocol):
         """Tables doubled in place since the start."""
         ...
 
+    def open_tables(self, tables: int) -> EncodedPatches:
+        """Sees that there are so many tables: a rebuild where some are added, empty ones."""
+        ...
+
     def edit(
         self, keys: NDArray[np.uint64], table: int, slot: int, tiers: NDArray[np.uint8]
     ) -> EncodedPatches:

@@ -68,6 +68,10 @@ class SubscriberDesk(ABC):
         self._subscriptions: list[Subscription] = []
         self._snapshot: Snapshot | None = None
 
+    def apply_plan(self, plan_version: int) -> None:
+        """Those who subscribe from now on may be one version away from this one."""
+        self._plan_version = plan_version
+
     @property
     def sequence(self) -> int:
         """Number of the newest patch group."""

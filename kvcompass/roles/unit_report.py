@@ -130,6 +130,10 @@ class UnitReport:
         self.full_reports = 0
         """Both count, and are monotonic."""
 
+    def apply_plan(self, plan_version: int) -> None:
+        """What the handshake of the next stream claims; the one that is open stands."""
+        self._plan_version = plan_version
+
     @property
     def shard(self) -> int:
         """Shard of the unit."""

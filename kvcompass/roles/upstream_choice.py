@@ -67,18 +67,25 @@ class UpstreamChoice:
         """The one chosen last."""
         self.fallbacks: Counter[ResubscribeReason] = Counter()
         """Streams of edges that were left for the unit, by why."""
-        region = next(edge.region for edge in plan.edges if edge.id == edge_id)
-        edges = [edge for edge in plan.edges if edge.region == region]
-        place = next(number for number, edge in enumerate(edges) if edge.id == edge_id)
-        sources = [Source(SourceKind.EDGE, edge.id, edge.grpc_address) for edge in edges]
-        self._before = sources[:place] if upstream == "edge" else []
-        self._neighbours = sources[:place] + sources[place + 1 :] if bootstrap == "peer" else []
+        self._edge_id = edge_id
+        self._bootstrap = bootstrap
+        self._upstream = upstream
+        self._before, self._neighbours = self._edges_to_follow(plan)
         self._not_until_us: dict[Source, int] = {}
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Choose among the edges of this plan; a stream to one that has left is left at its next message."""
+        self._before, self._neighbours = self._edges_to_follow(plan)
 
     @property
     def edges(self) -> list[Source]:
         """Every edge that may be followed."""
         return list(dict.fromkeys(self._before + self._neighbours))
+
+    def edges_of(self, plan: Plan) -> list[Source]:
+        """Every edge that might be followed under another plan."""
+        before, neighbours = self._edges_to_follow(plan)
+        return list(dict.fromkeys(before + neighbours))
 
     @property
     def may_probe(self) -> bool:
@@ -127,6 +134,17 @@ class UpstreamChoice:
             return True
         self._avoid(source, ResubscribeReason.UNAVAILABLE, now_us)
         return False
+
+    def _edges_to_follow(self, plan: Plan) -> tuple[list[Source], list[Source]]:
+        """The edges before this one, and all neighbours, as far as settings have them followed."""
+        region = next((edge.region for edge in plan.edges if edge.id == self._edge_id), None)
+        edges = [edge for edge in plan.edges if edge.region == region]
+        place = next((number for number, edge in enumerate(edges) if edge.id == self._edge_id), 0)
+        sources = [Source(SourceKind.EDGE, edge.id, edge.grpc_address) for edge in edges]
+        return (
+            sources[:place] if self._upstream == "edge" else [],
+            sources[:place] + sources[place + 1 :] if self._bootstrap == "peer" else [],
+        )
 
     def _is_due(self, source: Source, now_us: int) -> bool:
         return now_us >= self._not_until_us.get(source, now_us)

@@ -103,6 +103,11 @@ class ViewRelay:
             counters=self.counters,
         )
 
+    def apply_plan(self, plan_version: int) -> None:
+        """What the next handshakes claim and are compared with; streams that are open stand."""
+        self.follower.apply_plan(plan_version)
+        self._desk.apply_plan(plan_version)
+
     # --- the stream that it follows ---------------------------------------------------------------
 
     def follows(self, *, an_edge: bool) -> None:

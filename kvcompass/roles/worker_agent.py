@@ -75,6 +75,7 @@ class WorkerAgent:
         self.epoch = epoch
         self.refusal: EngineRefusal | None = None
         salt = next(group.salt for group in plan.sharing_groups if group.id == self.worker.sharing_group)
+        self._plan = plan
         self._block_size = plan.model.block_size
         self._reachable: bool | None = None
         self._identified = False
@@ -102,6 +103,31 @@ class WorkerAgent:
         self.lost_batches = 0
         """Batches that no replay brought back."""
         self.engine_restarts = 0
+
+    def apply_plan(self, plan: Plan) -> tuple[ShardEdits, ...]:
+        """Go by the next version of the plan, which has this worker and may follow the present one.
+
+        Until `settle_plan` the lengths of both are registered, and the wider of two bounds holds.
+
+        Returns:
+            What is registered besides.
+        """
+        before, self._plan = self._plan, plan
+        self.worker = plan.workers[plan.worker_index(self.worker.id)]
+        self._estimate.apply_plan(self.worker.prefill_ms_per_token)
+        self._silence_us = plan.routing.lease_ms * 1_000 // 6
+        return self.holdings.use_lengths(
+            np.union1d(registered_lengths(before), registered_lengths(plan)),
+            max(before.worker_entries_max, plan.worker_entries_max),
+        )
+
+    def settle_plan(self) -> tuple[ShardEdits, ...]:
+        """Register at the plan's own lengths alone.
+
+        Returns:
+            The withdrawals.
+        """
+        return self.holdings.use_lengths(registered_lengths(self._plan), self._plan.worker_entries_max)
 
     @property
     def state(self) -> AgentState:

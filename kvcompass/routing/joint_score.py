@@ -30,6 +30,11 @@ class JointScorePolicy:
         self._rotation = Rotation(rotation_start)
         self._score = JointScore(fleet.score_inputs, fleet.plan.routing, lookup)
 
+    @property
+    def turn(self) -> int:
+        """Whose turn it is among equals."""
+        return self._rotation.turn
+
     def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
         """Choose; all that changes is whose turn it is among equals."""
         fleet = self._fleet

@@ -21,6 +21,10 @@ class Policy(Protocol):
     def name(self) -> str:
         """As in settings, decisions and metrics."""
 
+    @property
+    def turn(self) -> int:
+        """Whose turn it is among equals, as `rotation_start` of a policy that goes on from here."""
+
     def decide(self, request: RoutingRequest, now_us: int, *, explain: bool = False) -> Decision | NoWorker:
         """Choose a worker; `explain` lists every candidate and takes nobody's turn."""
 

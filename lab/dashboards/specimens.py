@@ -88,7 +88,7 @@ def edge_metrics() -> Iterable[Metric]:
     handshake = Handshake("edge", 1, PROTOCOL_VERSION, _PLAN.plan_version, layout_fields(_PLAN))
     followers = (IndexFollower(0, view, handshake),)
     role = EdgeRole(_PLAN, "edge", lookup, epoch=1)
-    registry.register(EdgeGauges(_PLAN, role, followers, Readiness(followers, _now_us), lambda: 0, _now_us))
+    registry.register(EdgeGauges(role, followers, Readiness(followers, _now_us), lambda: 0, _now_us))
     relay = ViewRelay(
         followers[0], view, edge_id="edge", layout=handshake.layout, plan_version=_PLAN.plan_version
     )

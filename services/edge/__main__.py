@@ -32,7 +32,7 @@ def main() -> None:
         plan_path = resolve_path(arguments.settings, settings.plan)
         with faults_named(arguments.settings):
             check_settings(settings)
-            service = EdgeService(settings, load_plan(plan_path), plan_path.parent)
+            service = EdgeService(settings, load_plan(plan_path), plan_path)
         # What was imported and built so far lives as long as the process: no full collection, during which
         # every request waits, need walk through it.
         gc.collect()

@@ -15,6 +15,7 @@ from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, Plan
+from kvcompass.plan.rollout import Component
 from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
@@ -39,6 +40,7 @@ from services.edge.listeners.peer import PeerListener
 from services.edge.listeners.public import PublicListener
 from services.edge.metric_series import foresee
 from services.edge.metrics import EdgeMetrics
+from services.edge.plan_switch import EdgePlanSwitch
 from services.edge.readiness import Readiness
 from services.edge.relay_gauges import RelayGauges, fed_by
 from services.edge.requests.callers import Callers
@@ -53,6 +55,7 @@ from services.runtime.lifecycle import Lifecycle
 from services.runtime.logs import get_logger
 from services.runtime.ops import OpsServer
 from services.runtime.plain_text import check_plain_text, transport_mode
+from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
 from services.runtime.tls import server_context
 from services.wire.rpc import register_load_exchange, register_view_subscriptions
@@ -61,9 +64,9 @@ from services.wire.rpc import register_load_exchange, register_view_subscription
 class EdgeService:
     """All parts of one edge in one loop. Made inside a running loop; nothing is bound before `start`."""
 
-    def __init__(self, settings: EdgeSettings, plan: Plan, plan_dir: Path) -> None:
+    def __init__(self, settings: EdgeSettings, plan: Plan, plan_path: Path) -> None:
         self._settings = settings
-        self._plan = plan
+        self._desk = PlanDesk(Component.EDGE, [settings.id], plan, plan_path, key=settings.plan_key)
         self.place = _own_edge(plan, settings.id)
         self.registry = CollectorRegistry()
         self._log = get_logger("edge")
@@ -73,10 +76,12 @@ class EdgeService:
         peer_listen = settings.peer_listen or self.place.peer_address
         check_plain_text(peer_listen, settings.tls, insecure=settings.insecure)
 
-        encoder = PromptEncoder.load(plan.model.tokenizer, plan.model.chat_template, plan_dir)
+        encoder = PromptEncoder.load(plan.model.tokenizer, plan.model.chat_template, plan_path.parent)
         layout = layout_fields(plan, encoder.digest)
         epoch = new_epoch()
-        self._handshake = Handshake(settings.id, epoch, PROTOCOL_VERSION, plan.plan_version, layout)
+        self._handshake = handshake = Handshake(
+            settings.id, epoch, PROTOCOL_VERSION, plan.plan_version, layout
+        )
         self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
         remote = [edge.grpc_address for edge in plan.edges if edge.region != region]
         self._choices = tuple(
@@ -91,7 +96,7 @@ class EdgeService:
         view = IndexView(index_shape(plan))
         lookup = LookupUnit(view, queries, WorkerMap.of_plan(plan), plan.region_index(region))
         self.role = EdgeRole(plan, settings.id, lookup, epoch=epoch, policy=settings.policy)
-        self.followers = tuple(IndexFollower(shard, view, self._handshake) for shard in range(plan.shards))
+        self.followers = tuple(IndexFollower(shard, view, handshake) for shard in range(plan.shards))
         self.relays = tuple(
             ViewRelay(
                 follower,
@@ -107,6 +112,7 @@ class EdgeService:
         self.readiness = Readiness(self.followers, now_us)
         self.metrics = EdgeMetrics(self.registry)
         foresee(self.metrics, plan, region)
+        self._broadcaster = LoadBroadcaster(plan, region, self.role, handshake, self._dialer, self.metrics)
 
         self._workers = Upstream.to_workers(timeouts, limits.concurrent_requests * 2)
         self._peers = Upstream.to_peers(timeouts, limits.concurrent_requests, settings.tls)
@@ -130,9 +136,24 @@ class EdgeService:
         self.peer = PeerListener(settings, plan, courses, loop, self.metrics)
         self._loads = LoadService(plan, layout, self.role, self.metrics)
         self.registry.register(
-            EdgeGauges(
-                plan, self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us
-            )
+            EdgeGauges(self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us)
+        )
+        self._desk.component = EdgePlanSwitch(
+            settings.id,
+            self.role,
+            courses,
+            view,
+            self.relays,
+            self._choices,
+            self.readiness,
+            reader,
+            explainer,
+            hops,
+            self.peer,
+            self._loads,
+            self._broadcaster,
+            self._dialer,
+            lambda plan: foresee(self.metrics, plan, region),
         )
 
         self.registry.register(RelayGauges(self.relays, self._choices))
@@ -146,14 +167,15 @@ class EdgeService:
             self.readiness.health,
             self.registry,
             {"public": self.public_server, "peer": self.peer_server},
+            plan=self._desk,
         )
 
     def state(self) -> dict[str, Any]:
         """What `/v1/kvcompass/state` shows."""
         return {
             **self.role.state(now_us()),
-            "fleet": self._plan.fleet,
-            "plan_version": self._plan.plan_version,
+            "fleet": self._desk.plan.fleet,
+            "plan_version": self._desk.plan.plan_version,
             "readiness": self.readiness.public(),
             "shards": [
                 {**shard, **fed_by(relay, choice)}
@@ -193,13 +215,11 @@ class EdgeService:
         In this order: a snapshot that came while the kernels are being compiled would hold up the loop until
         they are.
         """
-        await in_daemon_thread(partial(warm, self._plan.index.layout, self._plan.index.value_bits), "warm")
+        plan = self._desk.plan
+        await in_daemon_thread(partial(warm, plan.index.layout, plan.index.value_bits), "warm")
         self.readiness.warm = True
-        broadcaster = LoadBroadcaster(
-            self._plan, self.place.region, self.role, self._handshake, self._dialer, self.metrics
-        )
         async with asyncio.TaskGroup() as group:
-            group.create_task(broadcaster.run(), name="broadcaster")
+            group.create_task(self._broadcaster.run(), name="broadcaster")
             group.create_task(self._views.copy(), name="views")
             for shard, (relay, choice) in enumerate(zip(self.relays, self._choices, strict=True)):
                 feed = IndexFeed(
@@ -224,7 +244,7 @@ class EdgeService:
             "upstream": self._settings.upstream,
             "lab_mode": self._settings.lab_mode,
             "transport": transport_mode(self._settings),
-            "plan_version": self._plan.plan_version,
+            "plan_version": self._desk.plan.plan_version,
             "public_port": self.public_server.port,
             "peer_port": self.peer_server.port,
             "ops_port": self.ops.port,

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvcompass.plan.model import Plan
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason
 from services.edge.readiness import Readiness
@@ -18,14 +17,12 @@ class EdgeGauges(Collector):
 
     def __init__(
         self,
-        plan: Plan,
         role: EdgeRole,
         followers: tuple[IndexFollower, ...],
         readiness: Readiness,
         in_progress: Callable[[], int],
         now_us: Callable[[], int],
     ) -> None:
-        self._workers = [(i, worker.id, worker.region) for i, worker in enumerate(plan.workers)]
         self._role = role
         self._followers = followers
         self._readiness = readiness
@@ -99,7 +96,8 @@ class EdgeGauges(Collector):
         standing = GaugeMetricFamily(
             _PREFIX + "worker_standing", "0 known, 1 unknown, 2 suspected, 3 out.", labels=labels
         )
-        for i, worker, region in self._workers:
+        for worker, i in fleet.index_of.items():
+            region = fleet.region_names[i]
             queue.add_metric((worker, region), float(fleet.queue_ms[i]))
             age_ms = fleet.age_ms(i, now)
             if age_ms is not None:

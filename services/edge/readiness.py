@@ -19,6 +19,8 @@ class Readiness:
         self.warm = False
         """Kernels are compiled."""
         self.draining = False
+        self.left = False
+        """The plan has this edge no more."""
 
     @property
     def can_route(self) -> bool:
@@ -42,6 +44,8 @@ class Readiness:
         reasons = []
         if self.draining:
             reasons.append("draining")
+        if self.left:
+            reasons.append("this edge has left the plan: end it")
         if not self.warm:
             reasons.append("kernels are being compiled")
         now = self._now_us()

@@ -8,6 +8,7 @@ from kvcompass.roles.desk_bounds import DeskBounds
 from kvcompass.roles.upstream_choice import Bootstrap, Upstream
 from kvcompass.routing.names import PolicyName
 from services.runtime.auth import ApiKeys
+from services.runtime.plan_signature import check_plan_key
 from services.runtime.settings import CommonSettings, SettingsError
 
 
@@ -116,6 +117,7 @@ def check_settings(settings: EdgeSettings) -> None:
     """Errors: SettingsError for what the types cannot say."""
     if len(settings.peer_key) < 16:
         raise SettingsError("needs at least 16 characters", field="peer_key")
+    check_plan_key(settings.plan_key)
     if not settings.lab_mode and not settings.api_keys and not settings.admin_keys:
         raise SettingsError(
             "no key is known and lab_mode is off, so nobody could call: add api_keys", field="api_keys"

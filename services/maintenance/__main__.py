@@ -14,6 +14,7 @@ from kvcompass.index import ShardTables, index_shape
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
 from kvcompass.plan.model import Plan
+from kvcompass.plan.rollout import Component
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.unit_bounds import UnitBounds
@@ -22,6 +23,7 @@ from kvcompass.warm import warm
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.patch_loss import PatchLoss
+from services.maintenance.plan_switch import UnitPlanSwitch
 from services.maintenance.restore import Start, log_start, start_from_file
 from services.maintenance.service import IndexService
 from services.maintenance.settings import MaintenanceSettings, check_switches, snapshot_path, unit_bounds
@@ -35,7 +37,9 @@ from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging, get_logger
 from services.runtime.ops import OpsServer
 from services.runtime.plain_text import check_plain_text, transport_mode
+from services.runtime.plan_desk import PlanDesk
 from services.runtime.plan_file import load_plan
+from services.runtime.plan_signature import check_plan_key
 from services.runtime.settings import SettingsError, faults_named, load_settings, resolve_path
 from services.wire.rpc import register_index_maintenance
 
@@ -59,7 +63,9 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
     with faults_named(path):
         bounds = unit_bounds(settings)
         check_switches(settings)
-        plan = load_plan(resolve_path(path, settings.plan))
+        check_plan_key(settings.plan_key)
+        plan_path = resolve_path(path, settings.plan)
+        plan = load_plan(plan_path)
         planned = _planned_unit(plan, settings.id)
         listen = settings.listen or planned.address
         check_plain_text(listen, settings.tls, insecure=settings.insecure)
@@ -68,6 +74,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
     keeper: SnapshotKeeper | None = None
     restoring = False
     registry = CollectorRegistry()
+    desk = PlanDesk(Component.UNIT, [settings.id], plan, plan_path, key=settings.plan_key)
     loss = PatchLoss(random.Random(settings.random_seed)) if settings.fault_switches else None  # noqa: S311
     ops = OpsServer(
         settings.ops_address,
@@ -79,6 +86,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
             snapshot=keeper.facts() if keeper else None,
         ),
         registry,
+        plan=desk,
         switches={"patch_loss": loss.set_share} if loss else None,
     )
     await ops.start()
@@ -98,7 +106,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
             keeper = SnapshotKeeper(unit, kept_at, LocalDisk(), begun.outcome, begun.size)
             registry.register(SnapshotCollector(keeper))
         registry.register(UnitCollector(unit))
-        await _serve(unit, listen, settings, lifecycle, ops, loss, keeper)
+        await _serve(unit, listen, settings, lifecycle, ops, loss, keeper, desk)
     finally:
         await ops.stop()
 
@@ -139,6 +147,7 @@ async def _serve(
     ops: OpsServer,
     loss: PatchLoss | None,
     keeper: SnapshotKeeper | None,
+    desk: PlanDesk,
 ) -> None:
     service = IndexService(
         unit,
@@ -156,6 +165,7 @@ async def _serve(
     lifecycle.background(service.tick(), "tick")
     if keeper is not None and settings.snapshot is not None:
         lifecycle.background(keeper.keep(settings.snapshot.period_s), "snapshot")
+    desk.component = UnitPlanSwitch(unit, service.changed)
     get_logger("maintenance").info(
         "unit is up",
         shard=unit.shard,

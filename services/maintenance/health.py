@@ -38,6 +38,7 @@ def unit_health(
         state, reasons = "serving", []
     details = {
         "shard": unit.shard,
+        "plan_version": unit.plan_version,
         "epoch": unit.epoch,
         "sequence": unit.sequence,
         "digest": f"{unit.digest:016x}",

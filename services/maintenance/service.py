@@ -63,6 +63,10 @@ class IndexService:
             self._rules = StreamRules(hello_timeout_s, flush_s, loss.takes)
         self._changed = Pulse()
 
+    def changed(self) -> None:
+        """Wakes the streams of all subscribers: there may be something to send."""
+        self._changed.beat()
+
     async def tick(self) -> None:
         """Ends leases and goes on with long changes of the tables, for ever."""
         ticked_us, period_s = self._clock(), _TICK_S

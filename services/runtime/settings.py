@@ -46,6 +46,11 @@ class CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Mutual TLS on the connections between components. Absent: plain text, on loopback addresses only."""
     insecure: bool = False
     """Allow plain text on other addresses too: where a private network or a mesh keeps strangers out."""
+    plan_key: str = ""
+    """Secret with which `kvcompass plan apply` signs the plans it brings to the operations listener, the same
+    for all components; at least 16 characters. Empty: this process takes no plans but its file's."""
+    plan_key_file: str = ""
+    """A file with the same, instead of it. Relative to the settings file."""
 
 
 def load_settings(cls: type[T], path: Path, overrides: Mapping[str, Any] | None = None) -> T:

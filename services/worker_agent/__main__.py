@@ -38,7 +38,8 @@ def main() -> None:
         settings = load_settings(WorkerAgentSettings, path, overrides)
         configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
         with faults_named(path):
-            process = AgentProcess(settings, load_plan(resolve_path(path, settings.plan)))
+            plan_path = resolve_path(path, settings.plan)
+            process = AgentProcess(settings, load_plan(plan_path), plan_path)
         lifecycle.background(process.run(), "worker agent")
         get_logger("worker_agent").info(
             "agent is up", workers=settings.workers, transport=transport_mode(settings)

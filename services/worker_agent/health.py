@@ -12,6 +12,8 @@ _KNOWN = (AgentState.EXACT, AgentState.PARTIAL)
 
 def agent_health(workers: Sequence[ServedWorker]) -> Health:
     """Ready when every worker is known and every unit and edge has its stream."""
+    if not workers:
+        return Health(ready=False, state="left", reasons=["no worker of this process is in the plan: end it"])
     reasons = [reason for worker in workers for reason in _reasons(worker)]
     known = all(
         worker.agent.state in _KNOWN and not any(problem for _, problem in _streams(worker))

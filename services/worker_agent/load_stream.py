@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NoReturn
 
 import grpc.aio
@@ -46,6 +47,10 @@ class LoadStream:
         self.connects = 0
         self.sent = 0
         """Streams opened and loads sent. Monotonic."""
+
+    def apply_plan(self, plan_version: int) -> None:
+        """What the handshake of the next stream claims."""
+        self._handshake = replace(self._handshake, plan_version=plan_version)
 
     def wake(self) -> None:
         """There is a new load."""

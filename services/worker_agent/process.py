@@ -1,6 +1,7 @@
 """A worker agent process, assembled: workers that share channels, a ZMQ context and a listener."""
 
 import asyncio
+from pathlib import Path
 
 import grpc.aio
 import zmq.asyncio
@@ -8,11 +9,14 @@ from prometheus_client import CollectorRegistry
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
+from kvcompass.plan.rollout import Component
 from services.runtime.grpc_transport import Dialer
 from services.runtime.ops import OpsServer
+from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
 from services.worker_agent.health import agent_health
 from services.worker_agent.metrics import AgentCollector
+from services.worker_agent.plan_switch import AgentPlanSwitch
 from services.worker_agent.served_worker import ServedWorker
 from services.worker_agent.settings import WorkerAgentSettings, check_settings
 
@@ -20,7 +24,7 @@ from services.worker_agent.settings import WorkerAgentSettings, check_settings
 class AgentProcess:
     """Lives inside a running event loop."""
 
-    def __init__(self, settings: WorkerAgentSettings, plan: Plan) -> None:
+    def __init__(self, settings: WorkerAgentSettings, plan: Plan, plan_path: Path) -> None:
         """Errors: SettingsError for a worker that is not in the plan."""
         check_settings(settings)
         known = [worker.id for worker in plan.workers]
@@ -47,7 +51,16 @@ class AgentProcess:
         ]
         registry = CollectorRegistry()
         registry.register(AgentCollector(self.workers))
-        self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry)
+        desk = PlanDesk(
+            Component.AGENT,
+            settings.workers,
+            plan,
+            plan_path,
+            key=settings.plan_key,
+            component=AgentPlanSwitch(self.workers, self._leave),
+        )
+        self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry, plan=desk)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Serve until cancelled; then close everything."""
@@ -55,11 +68,20 @@ class AgentProcess:
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in self.workers:
-                    group.create_task(worker.run(), name=f"worker {worker.agent.worker.id}")
+                    name = worker.agent.worker.id
+                    self._tasks[name] = group.create_task(worker.run(), name=f"worker {name}")
+                # Whose last worker has left the plan waits to be ended.
+                group.create_task(asyncio.Event().wait(), name="until cancelled")
         finally:
             await self.ops.stop()
             await asyncio.gather(*(channel.close(None) for channel in self._channels.values()))
             self._context.destroy(linger=0)
+
+    def _leave(self, worker: ServedWorker) -> None:
+        self.workers.remove(worker)
+        task = self._tasks.pop(worker.agent.worker.id, None)
+        if task is not None:
+            task.cancel()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

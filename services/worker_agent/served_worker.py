@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import grpc.aio
 import zmq.asyncio
 
-from kvcompass.plan.model import Plan
+from kvcompass.plan.model import Edge, Plan
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import AgentState, WorkerAgent
@@ -43,6 +43,9 @@ class ServedWorker:
             limits=tree_limits(settings),
         )
         worker = self.agent.worker
+        self._layout = layout
+        self._channel = channel
+        self._stream_settings = settings.streams
         self._settings = settings.engine
         self._log = get_logger("worker").bind(worker=worker_id)
         self._client = EngineClient(
@@ -80,19 +83,11 @@ class ServedWorker:
             for unit in plan.units
         }
         self.load_streams = [
-            LoadStream(
-                channel(edge.grpc_address),
-                edge_id=edge.id,
-                worker_id=worker_id,
-                epoch=self.agent.epoch,
-                layout=layout,
-                plan_version=plan.plan_version,
-                load=lambda: self.agent.load(now_us()),
-                settings=settings.streams,
-            )
-            for edge in plan.edges
-            if edge.region == worker.region
+            self._load_stream(edge, plan.plan_version) for edge in plan.edges if edge.region == worker.region
         ]
+        self._running: asyncio.TaskGroup | None = None
+        self._load_tasks: dict[str, asyncio.Task[None]] = {}
+        """By edge."""
         self.load_failures = 0
         """Questions for the load that failed. Monotonic."""
         self.load_problem = "not asked yet"
@@ -111,8 +106,46 @@ class ServedWorker:
             group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
             for report in self.reports.values():
                 group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
+            self._running = group
             for stream in self.load_streams:
-                group.create_task(stream.run(), name=f"{self.agent.worker.id} to {stream.edge_id}")
+                self._begin(group, stream)
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Goes by the next version of the plan, which has this worker."""
+        self._publish(self.agent.apply_plan(plan))
+        for report in self.reports.values():
+            report.report.apply_plan(plan.plan_version)
+        edges = {edge.id: edge for edge in plan.edges if edge.region == self.agent.worker.region}
+        for stream in self.load_streams:
+            stream.apply_plan(plan.plan_version)
+            if stream.edge_id not in edges and stream.edge_id in self._load_tasks:
+                self._load_tasks.pop(stream.edge_id).cancel()
+        self.load_streams = [stream for stream in self.load_streams if stream.edge_id in edges]
+        for edge_id in edges.keys() - {stream.edge_id for stream in self.load_streams}:
+            stream = self._load_stream(edges[edge_id], plan.plan_version)
+            self.load_streams.append(stream)
+            if self._running is not None:
+                self._begin(self._running, stream)
+
+    def settle_plan(self) -> None:
+        """Withdraws what only the version before registered."""
+        self._publish(self.agent.settle_plan())
+
+    def _load_stream(self, edge: Edge, plan_version: int) -> LoadStream:
+        return LoadStream(
+            self._channel(edge.grpc_address),
+            edge_id=edge.id,
+            worker_id=self.agent.worker.id,
+            epoch=self.agent.epoch,
+            layout=self._layout,
+            plan_version=plan_version,
+            load=lambda: self.agent.load(now_us()),
+            settings=self._stream_settings,
+        )
+
+    def _begin(self, group: asyncio.TaskGroup, stream: LoadStream) -> None:
+        name = f"{self.agent.worker.id} to {stream.edge_id}"
+        self._load_tasks[stream.edge_id] = group.create_task(stream.run(), name=name)
 
     async def _poll_load(self) -> None:
         loop = asyncio.get_running_loop()

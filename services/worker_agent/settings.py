@@ -6,6 +6,7 @@ import msgspec
 
 from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.holdings import RepeatedStores
+from services.runtime.plan_signature import check_plan_key
 from services.runtime.settings import CommonSettings, SettingsError
 
 
@@ -63,6 +64,7 @@ class WorkerAgentSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
 
 def check_settings(settings: WorkerAgentSettings) -> None:
     """Errors: SettingsError for what the types cannot say."""
+    check_plan_key(settings.plan_key)
     if not settings.workers:
         raise SettingsError("an agent needs at least one worker of the plan", field="workers")
     if len(set(settings.workers)) != len(settings.workers):

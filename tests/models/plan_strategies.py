@@ -49,6 +49,8 @@ def plans(draw: st.DrawFn) -> Plan:
                 reload_ms_per_token=draw(RATES),
                 replay=draw(st.sampled_from(("", f"ipc:///run/replay {i}"))),
                 sharing_group=draw(st.sampled_from(groups))[0],
+                drain=draw(st.booleans()),
+                ops_address=draw(st.sampled_from(("", "agents.example.net:900"))),
             )
         )
     return Plan(

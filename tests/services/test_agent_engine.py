@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,7 @@ async def scene(engine: ScriptedEngine, *, replay: bool = True, start: bool = Tr
             unit_addresses=(unit_address,),
             lease_ms=600,
         )
-        process = AgentProcess(WorkerAgentSettings(plan="", workers=["us-0"], engine=ENGINE), plan)
+        process = AgentProcess(WorkerAgentSettings(plan="", workers=["us-0"], engine=ENGINE), plan, Path())
         running = asyncio.create_task(process.run())
         try:
             yield Scene(engine, unit, edge, plan, process)

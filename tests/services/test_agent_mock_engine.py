@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -54,7 +55,9 @@ async def test_prompts_are_found_and_a_flush_withdraws_them() -> None:
         body = {"input_ids": PROMPT, "sampling_params": {"max_new_tokens": 0}}
         (await client.post("/generate", json=body)).raise_for_status()
         process = AgentProcess(
-            WorkerAgentSettings(plan="", workers=["us-0"], engine=EngineSettings(load_period_ms=20)), plan
+            WorkerAgentSettings(plan="", workers=["us-0"], engine=EngineSettings(load_period_ms=20)),
+            plan,
+            Path(),
         )
         running = asyncio.create_task(process.run())
         try:

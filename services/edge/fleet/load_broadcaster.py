@@ -1,7 +1,7 @@
 """Load out: the region's queue vector, broadcast to the edges of other regions."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc.aio
 
@@ -59,8 +59,12 @@ class LoadBroadcaster:
         dialer: Dialer,
         metrics: EdgeMetrics,
     ) -> None:
-        self._peers = {edge.id: edge.grpc_address for edge in plan.edges if edge.region != region}
-        self._mailboxes = {edge_id: _Mailbox() for edge_id in self._peers}
+        self._region = region
+        self._peers: dict[str, str] = {}
+        self._mailboxes: dict[str, _Mailbox] = {}
+        self._streams: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._peers_changed = asyncio.Event()
         self._role = role
         self._handshake = handshake
         self._dialer = dialer
@@ -68,16 +72,39 @@ class LoadBroadcaster:
         self._log = get_logger("broadcast")
         self._lost: dict[str, str] = {}
         """Why a peer is not reached now: said once, not at every attempt."""
+        self.apply_plan(plan)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         async with asyncio.TaskGroup() as group:
+            self._group = group
             for edge_id in self._peers:
-                group.create_task(self._follow(edge_id), name=f"broadcast to {edge_id}")
+                self._begin(group, edge_id)
             group.create_task(self._tick(), name="broadcast clock")
 
+    def apply_plan(self, plan: Plan) -> None:
+        """Keeps a stream to every edge of another region of this plan, and to no other."""
+        self._handshake = replace(self._handshake, plan_version=plan.plan_version)
+        self._peers = {edge.id: edge.grpc_address for edge in plan.edges if edge.region != self._region}
+        self._mailboxes = {edge_id: self._mailboxes.get(edge_id) or _Mailbox() for edge_id in self._peers}
+        self._peers_changed.set()
+        if self._group is None:
+            return
+        for edge_id in self._streams.keys() - self._peers.keys():
+            self._streams.pop(edge_id).cancel()
+        for edge_id in self._peers.keys() - self._streams.keys():
+            self._begin(self._group, edge_id)
+
+    def _begin(self, group: asyncio.TaskGroup, edge_id: str) -> None:
+        self._streams[edge_id] = group.create_task(self._follow(edge_id), name=f"broadcast to {edge_id}")
+
     async def _tick(self) -> None:
-        while (due_us := self._role.broadcasts.next_us) is not None:
+        while True:
+            due_us = self._role.broadcasts.next_us
+            if due_us is None:
+                self._peers_changed.clear()
+                await self._peers_changed.wait()
+                continue
             await asyncio.sleep(max(0.001, (due_us - now_us()) / 1e6))
             due = self._role.broadcasts_due(now_us())
             if not due:

@@ -44,7 +44,7 @@ class LoadService:
     """`services.wire.rpc.LoadExchange`."""
 
     def __init__(self, plan: Plan, layout: Mapping[str, str], role: EdgeRole, metrics: EdgeMetrics) -> None:
-        self._plan = plan
+        self._plan_version = plan.plan_version
         self._layout = layout
         self._metrics = metrics
         self._log = get_logger("load")
@@ -60,6 +60,10 @@ class LoadService:
             lambda message: message.load.sequence,
             lambda message, now_us: role.on_region_load(message.load, now_us),
         )
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Handshakes may be one version away from this plan's."""
+        self._plan_version = plan.plan_version
 
     async def report_load(
         self, messages: AsyncIterator[AgentLoad], context: Context
@@ -110,7 +114,7 @@ class LoadService:
     def _refusal(self, handshake: Handshake | None, sender: str) -> Refusal | None:
         if handshake is None:
             return Refusal("handshake", "the first message of a stream must carry the handshake")
-        refusal = check_handshake(handshake, self._layout, self._plan.plan_version)
+        refusal = check_handshake(handshake, self._layout, self._plan_version)
         if refusal is None and handshake.component_id != sender:
             refusal = Refusal("component_id", f"{handshake.component_id!r} reports the load of {sender!r}")
         if refusal is not None:

@@ -31,20 +31,27 @@ class Hops:
         peer_key: str,
         engine_key: str,
     ) -> None:
+        self._dialer = dialer
         self._workers = workers
         self._peers = peers
+        self._worker_urls: dict[tuple[str, Endpoint], URL] = {}
+        self._peer_urls: dict[tuple[str, Endpoint], URL] = {}
+        self.apply_plan(plan)
+        self._worker_headers = {"authorization": f"Bearer {engine_key}"} if engine_key else {}
+        self._peer_headers = {"authorization": f"Bearer {peer_key}", ORIGIN_HEADER: origin}
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Knows the way to the workers and edges of this plan."""
         self._worker_urls = {
-            (worker.id, endpoint): URL(dialer.url(worker.url) + endpoint.path)
+            (worker.id, endpoint): URL(self._dialer.url(worker.url) + endpoint.path)
             for worker in plan.workers
             for endpoint in Endpoint
         }
         self._peer_urls = {
-            (edge.id, endpoint): URL(dialer.http_base(edge.peer_address) + endpoint.path)
+            (edge.id, endpoint): URL(self._dialer.http_base(edge.peer_address) + endpoint.path)
             for edge in plan.edges
             for endpoint in Endpoint
         }
-        self._worker_headers = {"authorization": f"Bearer {engine_key}"} if engine_key else {}
-        self._peer_headers = {"authorization": f"Bearer {peer_key}", ORIGIN_HEADER: origin}
 
     def of(self, attempt: Attempt, endpoint: Endpoint, exchange: Exchange, facts: Mapping[str, str]) -> Hop:
         """The hop of an attempt; `facts` are headers for a peer edge."""

@@ -23,7 +23,7 @@ class Explainer:
         limits: Limits,
         body_s: float,
         model: str,
-        rungs: QueryPlan,
+        queries: QueryPlan,
         role: EdgeRole,
         reader: PromptReader,
         readiness: Readiness,
@@ -31,10 +31,14 @@ class Explainer:
         self._limits = limits
         self._body_s = body_s
         self._model = model
-        self._query_plan = rungs
+        self._query_plan = queries
         self._role = role
         self._reader = reader
         self._readiness = readiness
+
+    def apply_plan(self, queries: QueryPlan) -> None:
+        """Explains by this query plan from now on."""
+        self._query_plan = queries
 
     async def explain(self, exchange: Exchange, caller: Caller) -> dict[str, Any]:
         """The decision that this body would get now, as JSON-ready values. Errors: ApiError."""

@@ -71,13 +71,17 @@ class PeerListener:
         self._body_s = settings.timeouts.body_s
         self._total_s = settings.timeouts.total_s
         self._region = region
-        self._origins = {name for name in plan.regions if name != region}
-        self._own = {plan.workers[i].id: i for i in courses.workers_of[region]}
         self._courses = courses
+        self.apply_plan(plan)
         self._loop = loop
         self._metrics = metrics
         self._log = get_logger("peer")
         self.in_progress = 0
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Carries requests of this plan's regions, for its workers here. The courses go by it already."""
+        self._origins = {name for name in plan.regions if name != self._region}
+        self._own = {plan.workers[i].id: i for i in self._courses.workers_of[self._region]}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers one request, whatever happens; counts it once."""

@@ -42,13 +42,17 @@ class PromptReader:
 
     def __init__(self, encoder: PromptEncoder, plan: Plan, rungs: NDArray[np.int32]) -> None:
         self._encoder = encoder
-        self._context = plan.model.context_length
-        self._longest = self._context * encoder.longest_token
-        """Characters: any longer text has more tokens than the context."""
-        self._rungs = rungs
+        self.apply_plan(plan, rungs)
         self._namespaces: Mapping[str, bytes] = {
             group.id: namespace(plan.model, group.salt) for group in plan.sharing_groups
         }
+
+    def apply_plan(self, plan: Plan, rungs: NDArray[np.int32]) -> None:
+        """Keys prompts at these lengths (int32[n]) from now on, those being tokenized too."""
+        self._context = plan.model.context_length
+        self._longest = self._context * self._encoder.longest_token
+        """Characters: any longer text has more tokens than the context."""
+        self._rungs = rungs
 
     async def read(self, request: ModelRequest, group: str) -> Prompt:
         """Long texts are tokenized off the event loop, those that cannot fit the context not at all.

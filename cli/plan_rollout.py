@@ -1,0 +1,120 @@
+"""The next version of a plan, brought to all components of a running fleet in order, as far as it gets."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from cli.plan_visits import Answer, Target
+from kvcompass.plan.rollout import STEPS, Component, Phase
+
+Visit = Callable[[Target, Phase], Answer]
+
+_AT_ONCE: Final = 32
+"""Components asked at the same time."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """What has become of it. Run again, it goes on where it ended: every step may be taken twice."""
+
+    plan_version: int
+    targets: list[Target]
+    before: dict[Target, int] = field(default_factory=dict)
+    """Version that ran when it began, of those that answered."""
+    answers: dict[Target, Answer] = field(default_factory=dict)
+    """The last one of each."""
+    new: set[Target] = field(default_factory=set)
+    """Components that only the new version has: they need not run yet."""
+    leaving: set[Target] = field(default_factory=set)
+    """Components that only the old one has: told, and not waited for."""
+    stopped_at: tuple[Component, Phase] | None = None
+    """The step that not all acknowledged; later ones were not begun."""
+
+    @property
+    def refusing(self) -> list[Target]:
+        """Who cannot take the plan."""
+        return [target for target, answer in self.answers.items() if answer.refusals]
+
+    @property
+    def missing(self) -> list[Target]:
+        """Who ought to answer and did not, or did not acknowledge."""
+        return [
+            target
+            for target in self.targets
+            if target not in self.new and not self._heard(self.answers.get(target, Answer("not asked")))
+        ]
+
+    @property
+    def done(self) -> bool:
+        """Everybody who runs acknowledges the version and has settled it."""
+        return not self.missing and all(
+            answer.acknowledges(self.plan_version) and answer.facts["settled"]
+            for target, answer in self.answers.items()
+            if target in self.targets and not answer.problem
+        )
+
+    def check(self, visit: Visit) -> bool:
+        """Asks everybody what the plan would change; whether it may be applied. Changes nothing."""
+        self._ask(self.targets, Phase.CHECK, visit)
+        for target, answer in self.answers.items():
+            if answer.facts:
+                self.before[target] = answer.facts["plan_version"]
+        added = {
+            change["field"]
+            for answer in self.answers.values()
+            for change in answer.facts.get("changes", ())
+            if change["what"] == "added"
+        }
+        self.new = {
+            target
+            for target in self.targets
+            if all(f"{_SECTION[target.kind]}.{name}" in added for name in target.ids)
+        }
+        self.leaving = self._leaving()
+        return not self.refusing and not self.missing
+
+    def apply(self, visit: Visit) -> bool:
+        """Takes all steps, each only when all that take it have acknowledged; whether it got to the end."""
+        for kind, phase in STEPS:
+            self._ask([each for each in (*self.targets, *self.leaving) if each.kind is kind], phase, visit)
+            asked = [target for target in self.targets if target.kind is kind and target not in self.new]
+            if not all(self.answers[target].acknowledges(self.plan_version) for target in asked):
+                self.stopped_at = (kind, phase)
+                return False
+        return self.done
+
+    def changes(self) -> list[tuple[str, str]]:
+        """Every change that some component told, once: field and what."""
+        return list(
+            dict.fromkeys(
+                (change["field"], change["what"])
+                for answer in self.answers.values()
+                for change in answer.facts.get("changes", ())
+            )
+        )
+
+    def _ask(self, targets: Sequence[Target], phase: Phase, visit: Visit) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = list(pool.map(lambda target: visit(target, phase), targets))
+        self.answers.update(zip(targets, answers, strict=True))
+
+    def _leaving(self) -> set[Target]:
+        found: dict[tuple[Component, str], list[str]] = {}
+        for answer in self.answers.values():
+            for each in answer.facts.get("leaving", ()):
+                ids = found.setdefault((Component(each["kind"]), each["ops_address"]), [])
+                if each["id"] not in ids:
+                    ids.append(each["id"])
+        known = {(target.kind, target.address) for target in self.targets}
+        return {
+            Target(kind, tuple(ids), address)
+            for (kind, address), ids in found.items()
+            if address and (kind, address) not in known
+        }
+
+    def _heard(self, answer: Answer) -> bool:
+        return answer.outcome == "checked" or answer.acknowledges(self.plan_version)
+
+
+_SECTION: Final = {Component.UNIT: "unit", Component.AGENT: "worker", Component.EDGE: "edge"}
