@@ -3,6 +3,7 @@
 import numpy as np
 
 from kvcompass.fleet.view import FleetView
+from kvcompass.plan.seats import is_vacant
 from kvcompass.routing.candidates import CandidateSet
 from kvcompass.routing.decision import Candidate, Decision, Reason
 from kvcompass.routing.request import RoutingRequest
@@ -66,4 +67,5 @@ def explained(
             requests_in_flight=int(fleet.in_flight.requests[worker]),
         )
         for worker in order.tolist()
+        if not is_vacant(fleet.plan.workers[worker])
     )

@@ -118,3 +118,36 @@ def sized(shard: int, sizes: list[int]) -> tuple[bytes, int]:
         frozen.step()
     assert frozen.digest == digest_of(images)
     return frozen.read(0, frozen.size), frozen.digest
+
+
+def test_tables_that_a_unit_opens_reach_a_view_whose_plan_has_them_by_a_snapshot() -> None:
+    """Before and after, everything that was held is found; a table that the unit lacks reads as empty."""
+    view, writers = IndexView(shape(2)), [filled(shard, 2) for shard in range(SHARDS)]
+    for shard, writer in enumerate(writers):
+        view.load_snapshot(shard, writer.snapshot(), 7, writer.digest())
+    view.apply_shape(shape(4))
+    assert (view.lookup(KEYS)[:, :2] == expected(2, [2, 2, 2])).all()
+    assert not view.lookup(KEYS)[:, 2:].any()
+    for shard, writer in enumerate(writers):
+        assert not writer.open_tables(2).rebuilt
+        assert writer.open_tables(4).rebuilt
+        own = KEYS[shard == OWNER][:-1]
+        for table in (2, 3):
+            writer.edit(own, table, table, np.ones(own.size, np.uint8))
+        view.load_snapshot(shard, writer.snapshot(), 9, writer.digest())
+    assert (view.lookup(KEYS) == expected(4, [4, 4, 4])).all()
+    view.apply_shape(shape(2))
+    assert view.lookup(KEYS).shape[1] == 4, "a view never reads fewer tables"
+
+
+def test_a_seat_without_a_place_matches_nothing() -> None:
+    view, writers = IndexView(shape(2)), [filled(shard, 2) for shard in range(SHARDS)]
+    for shard, writer in enumerate(writers):
+        view.load_snapshot(shard, writer.snapshot(), 7, writer.digest())
+    rungs = np.arange(1, KEYS.size, dtype=np.int32)
+    query = QueryPlan(rungs, np.ones((1, 1, rungs.size), np.bool_), np.full((1, 1), -1, np.int32))
+    key = KEYS[OWNER == 0][:1]
+    seats = WorkerMap(*(np.array(column, np.int32) for column in ([0, 1, -1], [0, 1, -1], [0, 0, 0])))
+    assert LookupUnit(view, query, seats, 0).match(key).match_tokens.tolist() == [1, 1, 0]
+    vacant = WorkerMap(*(np.array(column, np.int32) for column in ([-1, 1, 0], [-1, 1, 3], [0, 0, 0])))
+    assert LookupUnit(view, query, vacant, 0).match(key).match_tokens.tolist() == [0, 1, 0]
