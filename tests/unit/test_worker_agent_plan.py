@@ -1,5 +1,6 @@
-"""An agent goes from one version of its plan to the next, and registers what its engine holds at new lengths."""
+"""An agent goes from one version of its plan to the next, whose lengths are others."""
 
+import itertools
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -72,7 +73,7 @@ def test_an_agent_that_went_through_changes_registers_as_one_that_began_with_the
         told.hear(agent.on_batch(agent.applied + 1, heard[-1]))
 
     engine_says()
-    for before, plan in zip(versions, versions[1:], strict=False):
+    for before, plan in itertools.pairwise(versions):
         told.hear(agent.apply_plan(plan))
         assert told.held == registered(agent)
         if agent.holdings.unregistered == 0:
