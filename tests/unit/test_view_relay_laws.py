@@ -1,5 +1,7 @@
 """An edge that learns from an edge has what the unit's table has, whatever happened on the way."""
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -142,15 +144,27 @@ def test_where_the_first_edge_dies_the_next_takes_over_and_gives_way_when_it_is_
 def test_where_the_first_edge_falls_silent_the_others_are_with_the_unit_within_their_bound():
     region = Region()
     region.run(SETTLE_S)
-    leader, *others = region.edges
-    for other in others:
-        region.cut.add(frozenset((leader.name, other.name)))
+    _, *others = region.edges
+    for one, other in combinations(region.edges, 2):
+        region.cut.add(frozenset((one.name, other.name)))
     began = region.now_us
     while any(node.choice.source.kind is SourceKind.EDGE for node in others):
         region.run(0.05)
     for other in others:
         assert region.now_us - began <= other.follower.stale_after_us + 2 * STEP_US
     region.run(1.5)
+    region.assert_converged()
+
+
+def test_an_edge_moves_to_one_that_comes_before_the_one_it_follows():
+    region = Region()
+    first, second, third = (node.name for node in region.edges)
+    region.cut |= {frozenset((first, second)), frozenset((first, third))}
+    region.run(SETTLE_S)
+    assert sources(region) == ["unit-0", "unit-0", second]
+    region.cut.remove(frozenset((first, third)))
+    region.run(SETTLE_S)
+    assert sources(region) == ["unit-0", "unit-0", first]
     region.assert_converged()
 
 
