@@ -50,7 +50,8 @@ def views(metrics: Expressions) -> Row:
                 id=503,
                 title="Streams given up",
                 description="Times, a minute, that an edge gave up a shard's stream for a new one. lost and "
-                "silence: the network or the unit. gap, behind, digest, broken: a fault worth a report.",
+                "silence: the network or the unit. gap, behind, digest, broken: a fault worth a report. "
+                "moved, unavailable: edges that learn from edges, choosing whom they follow.",
                 unit=Unit.EVENTS_A_MINUTE,
                 queries=(
                     Query(
@@ -142,6 +143,47 @@ def views(metrics: Expressions) -> Row:
                     Query(
                         metrics.a_minute("kvcompass_maintenance_full_reports_total", "instance"),
                         "reports at {{instance}}",
+                    ),
+                ),
+            ),
+            Panel(
+                id=510,
+                title="Who feeds the views",
+                description="Shards by region: fed by their units, or by another edge of the region "
+                "(upstream = edge). Where edges are to be fed by one, all but that one's shards are "
+                "from an edge; more from units for long: the first edge cannot be reached or cannot serve.",
+                unit=Unit.COUNT,
+                queries=(
+                    Query(
+                        metrics.sum("kvcompass_edge_view_source", "region", "source"),
+                        "{{region}} by {{source}}",
+                    ),
+                ),
+            ),
+            Panel(
+                id=511,
+                title="Edges left for the units",
+                description="Times, a minute, that an edge gave up another one that fed it, or that could "
+                "not serve yet. lost, silence: that edge or the way to it. digest, broken: it passed on "
+                "what is wrong, which is a fault worth a report.",
+                unit=Unit.EVENTS_A_MINUTE,
+                queries=(
+                    Query(metrics.a_minute("kvcompass_edge_view_fallbacks_total", "reason"), "{{reason}}"),
+                ),
+                stacked=True,
+            ),
+            Panel(
+                id=512,
+                title="Passed on to other edges",
+                description="Streams of other edges that an edge serves, and those of them, a minute, that "
+                "fell behind what it keeps and were sent a snapshot. Such ones again and again: that edge "
+                "is too slow, or relay.log_bytes of this one too small.",
+                unit=Unit.COUNT,
+                queries=(
+                    Query(metrics.sum("kvcompass_edge_relay_subscribers", "region"), "{{region}} streams"),
+                    Query(
+                        metrics.a_minute("kvcompass_edge_relay_overflows_total", "region"),
+                        "{{region}} fell behind",
                     ),
                 ),
             ),
