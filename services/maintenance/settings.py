@@ -36,7 +36,8 @@ class SnapshotSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str
     """The file, in a folder that outlives the process and that nobody else writes. `{id}` stands for the
-    unit's id. 12 bytes a key with tables of 16 workers, 16 with 32; twice that while it is written."""
+    unit's id. 12 bytes a key with tables of 16 workers, 16 with 32; twice that on the disk while it is
+    written, and 16 bytes a key of memory."""
     period_s: float = 30.0
     """Between two writings; what changed since costs a full report of the workers concerned. A shard of 1e6
     keys is 12 MB, so half a megabyte a second. Nothing is written while nothing changes."""

@@ -17,6 +17,7 @@ LAWS = (
     "test_index_growth.py",
     "test_index_rebuild.py",
     "test_index_snapshot.py",
+    "test_index_entries.py",
     "test_index_life.py",
     "test_index_match.py",
     "test_index_fleets.py",
