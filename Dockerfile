@@ -24,6 +24,7 @@ RUN bash /build/trim.sh /opt/kvcompass/venv \
 FROM dependencies AS kernels
 ENV NUMBA_CPU_NAME=generic KVCOMPASS_KERNEL_CACHE=/opt/kvcompass/kernels
 COPY kvcompass/*.py /opt/kvcompass/app/kvcompass/
+COPY kvcompass/fleet /opt/kvcompass/app/kvcompass/fleet
 COPY kvcompass/keys /opt/kvcompass/app/kvcompass/keys
 COPY kvcompass/kernels /opt/kvcompass/app/kvcompass/kernels
 COPY kvcompass/levels /opt/kvcompass/app/kvcompass/levels
