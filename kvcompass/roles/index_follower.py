@@ -161,7 +161,7 @@ class IndexFollower:
         self.counters = FollowerCounters()
         self.stale_after_us = stale_after_us
         self.refusal: Refusal | None = None
-        """The unit's refusal, until it accepts."""
+        """The refusal of whom it would follow, until somebody accepts."""
         self.was_exact = False
         """The view was EXACT at some time of this stream, or of the one that has just ended."""
         self._view = view

@@ -11,10 +11,10 @@ between edges there is a unit and no edge, whatever plans and settings the edges
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe
+from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.messages import (
     Acknowledgement,
     PatchGroups,
@@ -29,6 +29,9 @@ from kvcompass.roles.messages import (
 from kvcompass.roles.relay_desk import RelayDesk
 from kvcompass.roles.shard_writer import FrozenTables
 from kvcompass.roles.subscription import Subscription
+
+UNCONFIRMED_US: Final = 10_000_000
+"""Ten watermark periods."""
 
 
 class CopiedView(Protocol):
@@ -92,6 +95,8 @@ class ViewRelay:
         self.follower = follower
         self.counters = RelayCounters()
         self._follows_edge = False
+        self._confirmed_us: int | None = None
+        """When the edge that is followed last passed on word of the unit; None before it said anything."""
         self._closed: set[Subscription] = set()
         """Streams that this edge served when it began to follow an edge: they are over."""
         self._edge_id = edge_id
@@ -113,6 +118,7 @@ class ViewRelay:
     def follows(self, *, an_edge: bool) -> None:
         """A new stream is about to be opened, to an edge or to the unit. Call it before that."""
         self._follows_edge = an_edge
+        self._confirmed_us = None
         if an_edge:
             self._closed.update(self._desk.subscriptions)
 
@@ -131,7 +137,10 @@ class ViewRelay:
             self._desk.relay(message, follower.applied_sequence - applied)
         elif isinstance(message, Watermark) and ended is None and message.sequence == applied:
             self._desk.heard(message)
-        return ended
+            self._confirmed_us = now_us
+        if isinstance(message, SnapshotChunk) or self._confirmed_us is None:
+            self._confirmed_us = now_us
+        return ended or self._unconfirmed(now_us)
 
     def acknowledgement(self) -> Acknowledgement:
         """What is applied here and at every edge that follows this one."""
@@ -194,6 +203,13 @@ class ViewRelay:
     def copy_part(self) -> None:
         """Go on with that, 1-2 ms."""
         self._desk.copy_part()
+
+    def _unconfirmed(self, now_us: int) -> Resubscribe | None:
+        """An edge that passes on patches and no watermark is left: nothing says that they are the unit's."""
+        assert self._confirmed_us is not None
+        if not self._follows_edge or now_us - self._confirmed_us <= UNCONFIRMED_US:
+            return None
+        return Resubscribe(ResubscribeReason.SILENCE, "patches came and no watermark of the unit")
 
     def _unavailable(self, now_us: int) -> UnavailableReason | None:
         """Why nobody is served at all."""

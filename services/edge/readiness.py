@@ -52,7 +52,7 @@ class Readiness:
         for follower in self._followers:
             if follower.state(now) is FollowerState.ABSENT:
                 refusal = follower.refusal
-                why = f": its unit refuses, {refusal.field}: {refusal.message}" if refusal else ""
+                why = f": refused, {refusal.field}: {refusal.message}" if refusal else ""
                 reasons.append(f"shard {follower.shard} is not loaded{why}")
         return reasons
 

@@ -20,6 +20,7 @@ from kvcompass.roles.messages import (
 )
 from kvcompass.roles.subscription import Subscription
 from tests.models.relay_region import Node, Region
+from tests.models.replication_fleet import S
 from tests.models.replication_table import DictView
 
 NOT_EXACT = [Unavailable(UnavailableReason.NOT_EXACT)]
@@ -245,3 +246,21 @@ def test_an_edge_does_not_follow_itself_and_serves_so_many(region, node):
     refusal = node.subscribe(own)
     assert isinstance(refusal, Refusal) and refusal.field == "component_id"
     assert node.relay.counters.refusals == 1
+
+
+@pytest.mark.parametrize(("an_edge", "left"), [(True, ResubscribeReason.SILENCE), (False, None)])
+def test_an_edge_that_passes_on_no_word_of_the_unit_is_left(region, node, an_edge, left):
+    """Its patches alone would keep the view EXACT, and nobody would compare it with anything."""
+    node.relay.follows(an_edge=an_edge)
+    ended = None
+    for key in range(12):
+        region.unit.edit(30 + key, 1)
+        entry = region.unit.desk._log._entries[-1]
+        patches = PatchGroups(region.unit.epoch, entry.first, entry.groups, entry.payload)
+        assert ended is None
+        ended = node.relay.on_message(patches, region.now_us + key * S)
+    assert (ended.reason if ended else None) == left
+    node.relay.follows(an_edge=an_edge)
+    watermark = Watermark(region.unit.epoch, region.unit.desk.sequence, region.unit.tables.digest())
+    for second in range(12, 40):
+        assert node.relay.on_message(watermark, region.now_us + second * S) is None
