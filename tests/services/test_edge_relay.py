@@ -138,7 +138,8 @@ async def test_a_snapshot_of_many_chunks_comes_from_a_neighbour_while_the_table_
             while not second.follower.loaded:
                 await region.agent.edit({key: 1})
                 key += 1
-            await until(lambda: second.fed_by == "unit-0" and region.exact(second))
+            await region.agent.acknowledged()
+            await until(lambda: second.fed_by == "unit-0" and region.exact(first, second))
             keys = np.arange(100, key, dtype=np.uint64)
             assert np.array_equal(second.view.lookup(keys), first.view.lookup(keys))
         assert first.relay.counters.snapshots == 1

@@ -94,3 +94,15 @@ def test_messages_that_overlap_are_handed_out_whole_and_miss_nothing(start, mess
         assert run.payload == payload_of(run.first, run.groups)
         cursor = run.last
     assert cursor == log.sequence
+
+
+@given(entries, st.lists(st.just(1), min_size=8, max_size=20), st.booleans())
+def test_what_was_forgotten_at_once_leaves_all_the_room(before, after, restarts):
+    log = filled(before, groups_max=8, bytes_max=8)
+    if restarts:
+        log.restart()
+    else:
+        log.begin(log.sequence + 3)
+    for count in after:
+        log.append(payload_of(log.sequence + 1, count), count)
+    assert log.sequence - log.floor == 8
