@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
+from kvcompass.levels import registered_lengths
 from kvcompass.plan import assign_text, dump_plan, parse_plan
-from kvcompass.plan.model import Plan, Worker
+from kvcompass.plan.model import Edge, Plan, Worker
 from kvcompass.plan.sections import UNASSIGNED
 from lab.fleet import Fleet
 from lab.ports import LoopbackPorts
@@ -21,6 +22,7 @@ from lab.three_regions import LabOptions, three_regions
 from lab.toml import dump_toml
 from tests.e2e.asking import (
     HTTP,
+    Explanation,
     ask,
     body,
     comes_true,
@@ -34,37 +36,109 @@ from tests.e2e.asking import (
 
 pytestmark = pytest.mark.e2e
 
-_SOON_S = 15.0
+_SOON_S = 20.0
+_PORTS = LoopbackPorts(random.Random(os.urandom(8)))
+
+
+class Running:
+    """A lab whose plan changes: its first plan and the versions that were applied since."""
+
+    def __init__(self, lab: Fleet, folder: Path) -> None:
+        self.lab = lab
+        self.plan = lab.blueprint.plan
+        self._folder = folder
+        self._specs = {spec.name: spec for stage in lab.blueprint.stages for spec in stage.processes}
+
+    def after(self, **changes: object) -> Plan:
+        """The next version, with these changes."""
+        plan = replace(self.plan, plan_version=self.plan.plan_version + 1, **changes)  # type: ignore[arg-type]
+        return parse_plan(assign_text(dump_plan(plan)))
+
+    def apply(self, plan: Plan, *options: str) -> int:
+        """Runs the command; its exit status."""
+        path = self._folder / f"plan-{plan.plan_version}.toml"
+        path.write_text(dump_plan(plan), "utf-8")
+        code = main(["plan", "apply", str(path), *options])
+        if code == 0 and "--dry-run" not in options:
+            self.plan = plan
+        return code
+
+    def new_worker(self, name: str, like: str, region: str | None = None) -> Worker:
+        """A worker that the fleet does not know yet; its engine is started."""
+        model = next(worker for worker in self.lab.blueprint.plan.workers if worker.id == like)
+        address, events, replay, ops = (_PORTS.address() for _ in range(4))
+        engine = tomllib.loads(self._specs[like].settings) | {
+            "address": address,
+            "event_endpoint": f"tcp://{events}",
+            "replay_endpoint": f"tcp://{replay}",
+        }
+        self.lab.add(ProcessSpec(name, "services.mock_sglang", dump_toml(engine), address, "/v1/models"))
+        return replace(
+            model,
+            id=name,
+            region=region or model.region,
+            url=f"http://{address}",
+            events=f"tcp://{events}",
+            replay=f"tcp://{replay}",
+            table=UNASSIGNED,
+            slot=UNASSIGNED,
+            ops_address=ops,
+        )
+
+    def start(self, name: str, like: str, plan: Plan, ops: str, **settings: object) -> None:
+        """Starts a component with the settings of another, from a file of its own with this plan."""
+        spec = self._specs[like]
+        (self.lab.directory / f"{name}-plan.toml").write_text(dump_plan(plan), "utf-8")
+        own = tomllib.loads(spec.settings) | {"plan": f"{name}-plan.toml", "ops_address": ops} | settings
+        self.lab.add(ProcessSpec(name, spec.module, dump_toml(own), ops))
+
+    def versions(self) -> set[int]:
+        plan = self.plan
+        addresses = {each.ops_address for each in (*plan.units, *plan.edges, *plan.workers)}
+        return {HTTP.get(f"http://{address}/plan").json()["plan_version"] for address in addresses}
+
+    def nobody_names(self, worker: str) -> bool:
+        plan = self.plan
+        units = [HTTP.get(f"http://{unit.ops_address}/health").json()["details"] for unit in plan.units]
+        states = [HTTP.get(f"http://{edge.address}/v1/kvcompass/state").json() for edge in plan.edges]
+        known = [each["worker"] for state in states for each in state["workers"]]
+        return worker not in known and not any(worker in unit["holdings"] for unit in units)
 
 
 @pytest.fixture(scope="module")
-def lab(no_shared_lab: None) -> Iterator[Fleet]:
+def running(no_shared_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     options = LabOptions(time_scale=0.2, agents_share_a_process=False)
-    with Fleet(three_regions(options, PORTS)) as fleet:
-        yield fleet
+    with (
+        Fleet(three_regions(options, _PORTS)) as fleet,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("KVCOMPASS_PLAN_KEY", fleet.blueprint.plan_key)
+        yield Running(fleet, tmp_path_factory.mktemp("plans"))
 
 
-PORTS = LoopbackPorts(random.Random(os.urandom(8)))
-
-
-def test_a_plan_changes_under_requests_and_no_request_fails(
-    lab: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_workers_join_are_drained_and_leave_and_no_request_fails(
+    running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", lab.blueprint.plan_key)
-    plan = lab.blueprint.plan
+    lab = running.lab
     prompt = new_prompt()
     hold(lab, "worker-us-1", prompt)
     assert seen_everywhere(lab, "worker-us-1", prompt, knows)
-    added = _start_worker(lab, "worker-eu-3", like="worker-eu-1")
-    second = _next(plan, workers=_changed(plan, added))
+    added = running.new_worker("worker-eu-3", like="worker-eu-1")
+    tuned = {"worker-asia-1": {"prefill_ms_per_token": 2.0}, "worker-us-1": {"drain": True}}
+    workers = (*(replace(w, **tuned.get(w.id, {})) for w in running.plan.workers), added)
+    wan = tuple(tuple(1.5 * each for each in row) for row in running.plan.wan_ms)
+    second = running.after(workers=workers, wan_ms=wan)
+    running.start("agent-eu-3", "agent-eu-1", second, added.ops_address, workers=["worker-eu-3"])
 
     with _Requests(lab) as requests:
-        assert _apply(tmp_path, second) == 0, capsys.readouterr()
-        assert _versions(lab, second) == {2}
-        table = capsys.readouterr().out
-        assert "worker.worker-eu-3" in table and "Plan version 2 runs everywhere." in table
+        assert running.apply(second, "--dry-run") == 0, capsys.readouterr()
+        assert "worker.worker-eu-3" in capsys.readouterr().out
+        assert running.versions() == {1}
+        assert running.apply(second) == 0, capsys.readouterr()
+        assert running.versions() == {2}
+        assert "Plan version 2 runs everywhere." in capsys.readouterr().out
+        assert running.apply(second) == 0, "again changes nothing"
 
-        # The added worker is found and chosen, the drained one is known and never chosen.
         fresh = new_prompt()
         assert comes_true(lambda: lab.process("agent-eu-3").ready(), _SOON_S)
         HTTP.post(f"{added.url}/v1/completions", json=body(fresh)).raise_for_status()
@@ -74,79 +148,94 @@ def test_a_plan_changes_under_requests_and_no_request_fails(
         assert explanation["chosen"] != "worker-us-1"
         assert knows(explanation, "worker-us-1")
 
-        # The next version has it no more: no view names it, and nobody's state does.
-        third = _next(second, workers=tuple(w for w in second.workers if w.id != "worker-us-1"))
-        assert _apply(tmp_path, third) == 0, capsys.readouterr()
-        assert comes_true(lambda: _nobody_names(lab, "worker-us-1", third), _SOON_S)
+        third = running.after(workers=tuple(w for w in second.workers if w.id != "worker-us-1"))
+        assert running.apply(third) == 0, capsys.readouterr()
+        assert comes_true(lambda: running.nobody_names("worker-us-1"), _SOON_S)
     assert requests.failed == []
     assert requests.served > 0
     assert (lab.directory / "plan.toml").read_text("utf-8") == dump_plan(third)
 
 
-def _changed(plan: Plan, added: Worker) -> tuple[Worker, ...]:
-    slower = {"worker-asia-1": {"prefill_ms_per_token": 2.0}, "worker-us-1": {"drain": True}}
-    return (*(replace(w, **slower.get(w.id, {})) for w in plan.workers), added)
-
-
-def _next(plan: Plan, workers: tuple[Worker, ...]) -> Plan:
-    wan = tuple(tuple(1.5 * each for each in row) for row in plan.wan_ms)
-    text = dump_plan(replace(plan, plan_version=plan.plan_version + 1, wan_ms=wan, workers=workers))
-    return parse_plan(assign_text(text))
-
-
-def _apply(tmp_path: Path, plan: Plan) -> int:
-    path = tmp_path / f"plan-{plan.plan_version}.toml"
-    path.write_text(dump_plan(plan), "utf-8")
-    return main(["plan", "apply", str(path)])
-
-
-def _start_worker(lab: Fleet, name: str, like: str) -> Worker:
-    """Starts an engine and its agent, which the fleet does not know yet."""
-    specs = {spec.name: spec for stage in lab.blueprint.stages for spec in stage.processes}
-    model = next(worker for worker in lab.blueprint.plan.workers if worker.id == like)
-    address, events, replay, ops = (PORTS.address() for _ in range(4))
-    engine = tomllib.loads(specs[like].settings) | {
-        "address": address,
-        "event_endpoint": f"tcp://{events}",
-        "replay_endpoint": f"tcp://{replay}",
-    }
-    lab.add(ProcessSpec(name, "services.mock_sglang", dump_toml(engine), address, "/v1/models"))
-    worker = replace(
-        model,
-        id=name,
-        url=f"http://{address}",
-        events=f"tcp://{events}",
-        replay=f"tcp://{replay}",
-        table=UNASSIGNED,
-        slot=UNASSIGNED,
-        ops_address=ops,
+def test_a_region_joins_with_tables_of_its_own(running: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    lab, plan = running.lab, running.plan
+    prompt = new_prompt()
+    hold(lab, "worker-asia-2", prompt)
+    worker = running.new_worker("worker-africa-1", like="worker-eu-1", region="africa")
+    edge = Edge("edge-africa", "africa", *(_PORTS.address() for _ in range(4)))
+    far = [20.0] * len(plan.regions)
+    wan = (*((*row, 20.0) for row in plan.wan_ms), (*far, 0.5))
+    joined = running.after(
+        regions=(*plan.regions, "africa"),
+        wan_ms=wan,
+        edges=(*plan.edges, edge),
+        workers=(*plan.workers, worker),
     )
-    plan = lab.blueprint.plan
-    own = _next(plan, _changed(plan, worker))
-    (lab.directory / "next.toml").write_text(dump_plan(own), "utf-8")
-    agent = tomllib.loads(specs[f"agent-{like.removeprefix('worker-')}"].settings) | {
-        "plan": "next.toml",
-        "workers": [name],
-        "ops_address": ops,
-    }
-    lab.add(
-        ProcessSpec(f"agent-{name.removeprefix('worker-')}", "services.worker_agent", dump_toml(agent), ops)
-    )
-    return worker
+    assert joined.tables == plan.tables + 1
+    running.start("edge-africa", "edge-us", joined, edge.ops_address, id="edge-africa")
+    running.start("agent-africa-1", "agent-eu-1", joined, worker.ops_address, workers=["worker-africa-1"])
+    with _Requests(lab) as requests:
+        assert running.apply(joined) == 0, capsys.readouterr()
+        assert comes_true(lambda: lab.process("agent-africa-1").ready(), _SOON_S)
+        assert comes_true(lambda: lab.process("edge-africa").ready(), _SOON_S)
+        assert running.versions() == {joined.plan_version}
+        fresh = new_prompt()
+        HTTP.post(f"{worker.url}/v1/completions", json=body(fresh)).raise_for_status()
+        assert seen_everywhere(lab, "worker-africa-1", fresh, knows)
+        assert comes_true(lambda: knows(_explained_at(edge, fresh), "worker-africa-1"), _SOON_S)
+        assert comes_true(lambda: knows(_explained_at(edge, prompt), "worker-asia-2"), _SOON_S)
+        assert knows(explain(lab, "us", prompt), "worker-asia-2"), "what was held before is found as before"
+    assert requests.failed == []
 
 
-def _versions(lab: Fleet, plan: Plan) -> set[int]:
-    return {
-        HTTP.get(f"http://{address}/plan").json()["plan_version"]
-        for address in {each.ops_address for each in (*plan.units, *plan.edges, *plan.workers)}
-    }
+def test_lengths_change_and_what_is_held_is_found_at_the_new_ones(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = running.lab
+    prompt = new_prompt()
+    hold(lab, "worker-asia-2", prompt)
+    assert seen_everywhere(lab, "worker-asia-2", prompt, knows)
+    before = explain(lab, "asia", prompt)["lengths"]
+    closer = running.after(lengths=replace(running.plan.lengths, stretch=0.4))
+    with _Requests(lab) as requests:
+        assert running.apply(closer) == 0, capsys.readouterr()
+        after = explain(lab, "asia", prompt)
+        assert after["lengths"] == [n for n in registered_lengths(closer).tolist() if n < len(prompt)]
+        assert after["lengths"] != before
+        assert seen_everywhere(lab, "worker-asia-2", prompt, knows)
+    assert requests.failed == []
 
 
-def _nobody_names(lab: Fleet, worker: str, plan: Plan) -> bool:
-    units = [HTTP.get(f"http://{unit.ops_address}/health").json()["details"] for unit in plan.units]
-    states = [HTTP.get(f"http://{edge.address}/v1/kvcompass/state").json() for edge in plan.edges]
-    known = [each["worker"] for state in states for each in state["workers"]]
-    return worker not in known and not any(worker in unit["holdings"] for unit in units)
+def test_a_layout_is_refused_and_says_how_to_roll(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = running.plan.plan_version
+    other = running.after(model=replace(running.plan.model, block_size=128))
+    assert running.apply(other) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "model.block_size" in said
+    assert "start a second fleet" in said
+    assert running.versions() == {version}
+
+
+def test_who_does_not_answer_is_named_and_nothing_is_changed(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, version = running.plan, running.plan.plan_version
+    later = running.after(routing=replace(plan.routing, queue_scale_ms=50.0))
+    running.lab.process("agent-asia-1").kill()
+    assert running.apply(later, "--timeout", "2") == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Nothing was changed. Missing: agent worker-asia-1." in said
+    assert running.apply(later, "--timeout", "2", "--without", "worker-asia-1") == 0, capsys.readouterr()
+    running.lab.restart("agent-asia-1")
+    assert running.apply(later) == 0, capsys.readouterr()
+    assert running.versions() == {version + 1}, "whoever starts later has the new file"
+
+
+def _explained_at(edge: Edge, prompt: list[int]) -> Explanation:
+    answer = HTTP.post(f"http://{edge.address}/v1/kvcompass/route", json=body(prompt)).raise_for_status()
+    explanation: Explanation = answer.json()
+    return explanation
 
 
 class _Requests:
