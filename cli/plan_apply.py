@@ -35,6 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=15.0, metavar="S", help="for each component at each step (15)"
     )
     parser.add_argument(
+        "--via",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="ADDRESS=HOST:PORT",
+        help="an ops_address of the plan that is reached elsewhere: a tunnel, a port-forward",
+    )
+    parser.add_argument(
         "--without",
         action="append",
         default=[],
@@ -66,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
-    courier = Courier(body, key, options.timeout)
+    courier = Courier(body, key, options.timeout, dict(options.via))
     rollout = Rollout(plan.plan_version, targets)
     fit = rollout.check(courier.visit)
     _print_changes(console, rollout)
@@ -87,6 +95,13 @@ def run(options: argparse.Namespace) -> int:
         return 0
     _print_advice(console, rollout, _how_far(rollout))
     return 1
+
+
+def _pair(text: str) -> tuple[str, str]:
+    address, separator, elsewhere = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=HOST:PORT")
+    return address, elsewhere
 
 
 def _key(path: Path | None) -> str:

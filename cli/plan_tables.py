@@ -131,6 +131,7 @@ def _workers(plan: Plan) -> Group:
             f"{worker.prefill_ms_per_token:g}",
             f"{worker.reload_ms_per_token:g}",
             worker.sharing_group,
+            "yes" if worker.drain else "",
         )
         for worker in plan.workers
     )
@@ -142,6 +143,7 @@ def _workers(plan: Plan) -> Group:
         "prefill ms/token",
         "reload ms/token",
         "sharing group",
+        "drained",
     )
     return _table("Workers", header, rows)
 

@@ -59,7 +59,9 @@ class Answer:
 class Courier:
     """Carries one plan. Tries for `timeout_s` where nobody answers."""
 
-    def __init__(self, plan: bytes, key: str, timeout_s: float) -> None:
+    def __init__(self, plan: bytes, key: str, timeout_s: float, via: Mapping[str, str] | None = None) -> None:
+        """`via`: addresses of the plan that are reached elsewhere, through a tunnel or a port-forward."""
+        self._via = dict(via or {})
         self._plan = plan
         self._key = key
         self._timeout_s = timeout_s
@@ -75,7 +77,8 @@ class Courier:
             time.sleep(_AGAIN_S)
 
     def _once(self, target: Target, phase: Phase, timeout_s: float) -> Answer:
-        connection = http.client.HTTPConnection(target.address, timeout=timeout_s)
+        address = self._via.get(target.address, target.address)
+        connection = http.client.HTTPConnection(address, timeout=timeout_s)
         headers = {SIGNATURE_HEADER: sign(self._key, phase, self._plan), "content-type": "application/toml"}
         try:
             connection.request("PUT", f"/plan/{phase.value}", self._plan, headers)

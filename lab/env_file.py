@@ -7,9 +7,15 @@ from lab.three_regions import MODEL
 
 
 def env_lines(fleet: Fleet) -> str:
-    """`export` lines: US, EU, ASIA (base URLs of the edges), MODEL and RELAY."""
+    """`export` lines: US, EU, ASIA (base URLs of the edges), MODEL, RELAY, PLAN and the key to change it."""
     edges = {edge.region.upper(): f"http://{edge.address}" for edge in fleet.blueprint.plan.edges}
-    values = {**edges, "MODEL": MODEL, "RELAY": f"http://{fleet.blueprint.relay_control}"}
+    values = {
+        **edges,
+        "MODEL": MODEL,
+        "RELAY": f"http://{fleet.blueprint.relay_control}",
+        "PLAN": fleet.directory / "plan.toml",
+        "KVCOMPASS_PLAN_KEY": fleet.blueprint.plan_key,
+    }
     return "".join(f"export {name}={value}\n" for name, value in values.items())
 
 

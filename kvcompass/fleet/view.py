@@ -287,7 +287,7 @@ class FleetView:
 
     def _stand(self, now_us: int) -> None:
         learned_us, drained = self._learned_us, self._kept["drain"]
-        out = (self._last["state"] != WorkerState.READY) | drained
+        out = self._last["state"] != WorkerState.READY
         known = now_us - learned_us <= self._lease_us
         avoided_until_us = np.maximum(self._suspected_until_us, self._declined_until_us)
         suspected = avoided_until_us > now_us
