@@ -45,9 +45,9 @@ class EdgePlanSwitch:
     def check_plan(self, plan: Plan) -> None:
         """Errors: SettingsError for an address that may not be dialled in plain text."""
         for edge in plan.edges:
+            self.dialer.component(edge.peer_address)
             if edge.region != self.role.region:
                 self.dialer.component(edge.grpc_address)
-                self.dialer.component(edge.peer_address)
         for source in self.choices[0].edges_of(plan):
             self.dialer.component(source.address)
 

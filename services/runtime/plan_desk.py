@@ -95,6 +95,7 @@ class PlanDesk:
         self._digest = plan_digest(plan)
         self._changed: dict[str, Any] = {}
         """What the last plan changed, to be told again to whoever brings it again."""
+        self._one_by_one = asyncio.Lock()
         self._log = get_logger("plan")
 
     def state(self) -> dict[str, Any]:
@@ -116,14 +117,15 @@ class PlanDesk:
         phase = Phase(phase_name)
         if not self._key:
             return 404, orjson.dumps({"error": "this component takes no plans: give its settings a plan_key"})
-        try:
-            outcome, facts = self._judge(phase, signature, body)
-        except Exception:
-            self._log.exception("a plan could not be applied", phase=phase.value)
-            outcome, facts = Outcome.FAILED, {"error": "the component failed; its log says how"}
-        self.outcomes[outcome] += 1
-        if outcome in (Outcome.APPLIED, Outcome.ALREADY) and phase is not Phase.CHECK:
-            facts = facts | await asyncio.to_thread(self._keep, body)
+        async with self._one_by_one:
+            try:
+                outcome, facts = self._judge(phase, signature, body)
+            except Exception:
+                self._log.exception("a plan could not be applied", phase=phase.value)
+                outcome, facts = Outcome.FAILED, {"error": "the component failed; its log says how"}
+            self.outcomes[outcome] += 1
+            if outcome in (Outcome.APPLIED, Outcome.ALREADY) and phase is not Phase.CHECK:
+                facts = facts | await asyncio.to_thread(self._keep, body)
         if outcome is not Outcome.CHECKED:
             self._log.info("plan", phase=phase.value, outcome=outcome.value, version=self.plan.plan_version)
         return _STATUS[outcome], orjson.dumps({"outcome": outcome.value, **facts, **self.state()})

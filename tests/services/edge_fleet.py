@@ -241,8 +241,12 @@ async def fleet(
         edges=edges,
         units=(MaintenanceUnit("unit-0", 0, "us", free_address()),),
         workers=tuple(
-            replace(worker, url=engines[worker.id].url if worker.id in engines else "http://127.0.0.1:9")
-            for worker in plan.workers
+            replace(
+                worker,
+                url=engines[worker.id].url if worker.id in engines else f"http://127.0.1.{i}:9",
+                events=f"ipc:///nowhere/{worker.id}",
+            )
+            for i, worker in enumerate(plan.workers)
         ),
     )
     lookups: list[FakeLookup] = []

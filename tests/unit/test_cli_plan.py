@@ -76,7 +76,7 @@ def test_check_opens_the_files_that_make_tokens(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.startswith("model.tokenizer: is not a tokenizer.json")
 
 
-@pytest.mark.parametrize("command", ["show", "check", "assign"])
+@pytest.mark.parametrize("command", ["show", "check", "assign", "apply"])
 def test_a_file_that_cannot_be_read_is_named(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_read_is_named(
     assert main(["plan", command, str(tmp_path)]) == 2
 
 
-@pytest.mark.parametrize("command", ["show", "check", "assign"])
+@pytest.mark.parametrize("command", ["show", "check", "assign", "apply"])
 def test_bytes_that_are_no_plan_are_one_fault(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,3 +147,34 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
         main(["--version"])
     assert left.value.code == 0
     assert capsys.readouterr().out.startswith("kvcompass ")
+
+
+def test_apply_needs_a_key_and_an_address_of_every_component(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KVCOMPASS_PLAN_KEY", raising=False)
+    assert main(["plan", "apply", str(EXAMPLE_FILE)]) == 2
+    assert "KVCOMPASS_PLAN_KEY" in capsys.readouterr().err
+    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", "a key of many letters")
+    lost = EXAMPLE_TEXT.replace('ops_address = "unit-1.eu.example.net:9100"\n', "")
+    assert main(["plan", "apply", written(tmp_path, lost)]) == 2
+    said = capsys.readouterr().err
+    assert "unit unit-1" in said
+    assert "unit-0" not in said
+    key = tmp_path / "key"
+    assert main(["plan", "apply", str(EXAMPLE_FILE), "--key-file", str(key)]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_apply_says_who_does_not_answer_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", "a key of many letters")
+    nowhere = EXAMPLE_TEXT.replace("example.net:9", "example.invalid:9")
+    options = [arg for name in ("edge-us", "unit-0", "worker-us-0") for arg in ("--without", name)]
+    path = written(tmp_path, nowhere)
+    assert main(["plan", "apply", path, "--timeout", "0.2", *options]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Nothing was changed. Missing: unit unit-1;" in said
+    assert "edge edge-eu" in said
+    assert "edge-us" not in said
