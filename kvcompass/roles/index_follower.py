@@ -216,7 +216,7 @@ class IndexFollower:
     def subscribe_request(self) -> SubscribeRequest:
         """Opens a new stream; what the old one had begun is forgotten."""
         self._drop_partial()
-        self._verified = self.was_exact = False
+        self.was_exact = self._verified
         if self._snapshot_wanted:
             return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0, shard=self.shard)
         return self.resume_request()
@@ -226,8 +226,11 @@ class IndexFollower:
         return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence, self.shard)
 
     def stream_ended(self, reason: ResubscribeReason) -> None:
-        """The caller gave the stream up, or lost it. The view is served on."""
-        self._verified = False
+        """The caller gave the stream up, or lost it. The view is served on.
+
+        One that has only MOVED is as exact as it was: the new stream goes on from where it is.
+        """
+        self._verified = self._verified and reason is ResubscribeReason.MOVED
         self._drop_partial()
         self.counters.resubscriptions[reason] += 1
 

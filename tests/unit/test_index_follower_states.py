@@ -197,12 +197,27 @@ def test_a_refusal_is_kept_until_the_unit_accepts():
     assert f.follower.refusal is None
 
 
-@pytest.mark.parametrize("ended", list(ResubscribeReason))
+@pytest.mark.parametrize("ended", [each for each in ResubscribeReason if each is not ResubscribeReason.MOVED])
 def test_a_stream_that_ends_is_counted_and_the_view_no_longer_exact(ended):
     f = Followed().following()
     f.follower.stream_ended(ended)
     assert f.follower.state(0) is FollowerState.CATCHING_UP
+    f.follower.subscribe_request()
+    assert not f.follower.was_exact
     assert f.follower.counters.resubscriptions == {ended: 1}
+
+
+def test_a_stream_that_goes_on_elsewhere_leaves_the_view_as_exact_as_it_was():
+    f = Followed().following()
+    f.follower.stream_ended(ResubscribeReason.MOVED)
+    f.follower.subscribe_request()
+    assert f.follower.state(0) is FollowerState.EXACT
+    assert f.follower.state(STALE_US + 1) is FollowerState.STALE, "nothing has been heard meanwhile"
+    f.edit({2: 1})
+    assert reason(f.tell(f.watermark())) is ResubscribeReason.BEHIND
+    f.follower.stream_ended(ResubscribeReason.BEHIND)
+    f.follower.stream_ended(ResubscribeReason.MOVED)
+    assert f.follower.state(0) is FollowerState.CATCHING_UP
 
 
 def test_a_snapshot_that_will_not_be_whole_is_dropped_at_once() -> None:

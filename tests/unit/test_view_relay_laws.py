@@ -132,8 +132,11 @@ def test_where_the_first_edge_dies_the_next_takes_over_and_gives_way_when_it_is_
     region.run(SETTLE_S)
     assert sources(region) == ["unit-0", "edge-a1"]
     leader.start()
-    region.unit.edit(2, 1)
-    region.run(SETTLE_S)
+    for step in range(SETTLE_S * 20):
+        region.run(0.05)
+        if step == 20:
+            region.unit.edit(2, 1)
+        assert others[0].state is FollowerState.EXACT, "it moves without a doubt"
     assert sources(region) == ["unit-0", "edge-a0", "edge-a0"]
     region.assert_converged()
     assert [node.follower.counters.snapshots for node in others] == snapshots, "there was no gap"
