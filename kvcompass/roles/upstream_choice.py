@@ -89,8 +89,8 @@ class UpstreamChoice:
 
     @property
     def may_probe(self) -> bool:
-        """There are edges that it would rather follow than the unit."""
-        return bool(self._before)
+        """There may be edges, of this plan or another, that it would rather follow than the unit."""
+        return self._upstream == "edge"
 
     def next(self, *, loaded: bool, now_us: int) -> Source:
         """Whom to open a stream to. `loaded`: the view has a snapshot already."""

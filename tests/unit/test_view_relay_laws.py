@@ -1,11 +1,13 @@
 """An edge that learns from an edge has what the unit's table has, whatever happened on the way."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
 from kvcompass.roles.upstream_choice import SourceKind
 from tests.models.relay_region import STEP_US, Node, Region
@@ -171,6 +173,25 @@ def test_an_edge_moves_to_one_that_comes_before_the_one_it_follows():
     region.assert_converged()
 
 
+def test_an_edge_that_a_plan_puts_before_others_is_followed_by_them():
+    region = Region(edges=2)
+    region.run(SETTLE_S)
+    first, second = region.edges
+    first.choice.apply_plan(with_edges(region, second.name, first.name))
+    second.choice.apply_plan(with_edges(region, second.name, first.name))
+    region.unit.edit(1, 1)
+    region.run(SETTLE_S)
+    assert sources(region) == [second.name, "unit-0"]
+    region.assert_converged()
+
+
+def with_edges(region: Region, *names: str) -> Plan:
+    """The plan with the region's edges in this order."""
+    found = {edge.id: edge for edge in region.plan.edges}
+    others = [edge for edge in region.plan.edges if edge.id not in names]
+    return replace(region.plan, edges=(*(found[name] for name in names), *others))
+
+
 def test_an_edge_whose_unit_is_silent_makes_no_news():
     """Whoever follows it is as stale as it is: an echo would keep all of them exact for ever."""
     region = Region()
@@ -292,12 +313,7 @@ def test_what_is_acknowledged_to_the_unit_is_applied_at_every_edge_of_the_region
 def test_edges_whose_plans_disagree_on_who_is_first_do_not_follow_in_a_circle():
     region = Region(edges=2)
     first, second = region.edges
-    region.plan = region.plan.__class__(
-        **{
-            **{name: getattr(region.plan, name) for name in region.plan.__dataclass_fields__},
-            "edges": (region.plan.edges[1], region.plan.edges[0], *region.plan.edges[2:]),
-        }
-    )
+    region.plan = with_edges(region, second.name, first.name)
     region.kill(first)
     first.start()  # by this plan the other one is the first
     for key in range(40):
