@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
         if not fit:
             _print_advice(console, rollout, "Nothing was changed.")
         return 0 if fit else 1
-    done = rollout.apply(courier.visit)
+    done = rollout.apply(
+        courier.visit, lambda kind, phase: console.print(f"{phase.value}: every {kind.value} ...")
+    )
     _print_table(console, rollout)
     if rollout.refusing:
         _print_refusals(console, rollout)

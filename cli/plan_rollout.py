@@ -1,14 +1,20 @@
 """The next version of a plan, brought to all components of a running fleet in order, as far as it gets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from cli.plan_visits import Answer, Target
 from kvcompass.plan.rollout import STEPS, Component, Phase
 
-Visit = Callable[[Target, Phase], Answer]
+
+class Visit(Protocol):
+    """Brings the plan to one component; `patient`: tries for a while where nobody answers."""
+
+    def __call__(self, target: Target, phase: Phase, *, patient: bool) -> Answer:
+        """What it says."""
+
 
 _AT_ONCE: Final = 32
 """Components asked at the same time."""
@@ -56,10 +62,30 @@ class Rollout:
 
     def check(self, visit: Visit) -> bool:
         """Asks everybody what the plan would change; whether it may be applied. Changes nothing."""
-        self._ask(self.targets, Phase.CHECK, visit)
+        self._ask(self.targets, Phase.CHECK, visit, patient=False)
+        self._learn_who_comes_and_goes()
+        if self.missing:
+            self._ask(self.missing, Phase.CHECK, visit, patient=True)
+            self._learn_who_comes_and_goes()
         for target, answer in self.answers.items():
             if answer.facts:
                 self.before[target] = answer.facts["plan_version"]
+        return not self.refusing and not self.missing
+
+    def apply(self, visit: Visit, on_step: Callable[[Component, Phase], None] = lambda *_: None) -> bool:
+        """Takes all steps, each only when all that take it have acknowledged; whether it got to the end."""
+        for kind, phase in STEPS:
+            on_step(kind, phase)
+            asked = [target for target in self.targets if target.kind is kind and target not in self.new]
+            others = [target for target in (*self.new, *self.leaving) if target.kind is kind]
+            self._ask(asked, phase, visit, patient=True)
+            self._ask(others, phase, visit, patient=False)
+            if not all(self.answers[target].acknowledges(self.plan_version) for target in asked):
+                self.stopped_at = (kind, phase)
+                return False
+        return self.done
+
+    def _learn_who_comes_and_goes(self) -> None:
         added = {
             change["field"]
             for answer in self.answers.values()
@@ -72,17 +98,6 @@ class Rollout:
             if all(f"{_SECTION[target.kind]}.{name}" in added for name in target.ids)
         }
         self.leaving = self._leaving()
-        return not self.refusing and not self.missing
-
-    def apply(self, visit: Visit) -> bool:
-        """Takes all steps, each only when all that take it have acknowledged; whether it got to the end."""
-        for kind, phase in STEPS:
-            self._ask([each for each in (*self.targets, *self.leaving) if each.kind is kind], phase, visit)
-            asked = [target for target in self.targets if target.kind is kind and target not in self.new]
-            if not all(self.answers[target].acknowledges(self.plan_version) for target in asked):
-                self.stopped_at = (kind, phase)
-                return False
-        return self.done
 
     def changes(self) -> list[tuple[str, str]]:
         """Every change that some component told, once: field and what."""
@@ -94,9 +109,10 @@ class Rollout:
             )
         )
 
-    def _ask(self, targets: Sequence[Target], phase: Phase, visit: Visit) -> None:
+    def _ask(self, targets: Iterable[Target], phase: Phase, visit: Visit, *, patient: bool) -> None:
+        targets = list(targets)
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = list(pool.map(lambda target: visit(target, phase), targets))
+            answers = list(pool.map(lambda target: visit(target, phase, patient=patient), targets))
         self.answers.update(zip(targets, answers, strict=True))
 
     def _leaving(self) -> set[Target]:

@@ -66,13 +66,13 @@ class Courier:
         self._key = key
         self._timeout_s = timeout_s
 
-    def visit(self, target: Target, phase: Phase) -> Answer:
-        """What the component says to it."""
+    def visit(self, target: Target, phase: Phase, *, patient: bool) -> Answer:
+        """What the component says to it; `patient`: whether to try again where nobody answers."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             answer = self._once(target, phase, max(0.1, deadline - time.monotonic()))
             final = not answer.problem and answer.facts.get("refused", {}).get("field") != "component"
-            if final or time.monotonic() + _AGAIN_S >= deadline:
+            if final or not patient or time.monotonic() + _AGAIN_S >= deadline:
                 return answer
             time.sleep(_AGAIN_S)
 

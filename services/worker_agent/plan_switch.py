@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kvcompass.plan.model import Plan
+from services.runtime.grpc_transport import Dialer
 from services.worker_agent.served_worker import ServedWorker
 
 
@@ -12,14 +13,21 @@ class AgentPlanSwitch:
     A worker that leaves the plan is served until the plan is settled: edges send to it until then.
     """
 
-    def __init__(self, workers: Sequence[ServedWorker], leave: Callable[[ServedWorker], None]) -> None:
+    def __init__(
+        self, workers: Sequence[ServedWorker], dialer: Dialer, leave: Callable[[ServedWorker], None]
+    ) -> None:
         """`leave` ends the service of a worker."""
         self._workers = workers
+        self._dialer = dialer
         self._leave = leave
         self._leaving: list[ServedWorker] = []
 
     def check_plan(self, plan: Plan) -> None:
-        """Any plan that may follow is taken."""
+        """Errors: SettingsError for an edge's address that may not be dialled in plain text."""
+        regions = {served.agent.worker.region for served in self._workers}
+        for edge in plan.edges:
+            if edge.region in regions:
+                self._dialer.component(edge.grpc_address)
 
     def apply_plan(self, plan: Plan) -> None:
         """Registers at the lengths of both versions from now on."""

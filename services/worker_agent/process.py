@@ -57,7 +57,7 @@ class AgentProcess:
             plan,
             plan_path,
             key=settings.plan_key,
-            component=AgentPlanSwitch(self.workers, self._leave),
+            component=AgentPlanSwitch(self.workers, self._dialer, self._leave),
         )
         self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry, plan=desk)
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -25,7 +25,7 @@ class Fleet:
         self.leaving: list[dict[str, str]] = []
         self.visits: list[tuple[Target, Phase]] = []
 
-    def visit(self, target: Target, phase: Phase) -> Answer:
+    def visit(self, target: Target, phase: Phase, *, patient: bool) -> Answer:
         self.visits.append((target, phase))
         if len(self.visits) in self.down or target not in self.versions:
             return Answer("no answer")
@@ -93,9 +93,9 @@ def test_a_step_is_taken_only_after_all_before_it_and_again_means_to_go_on(outag
 
 
 def test_nothing_is_begun_while_somebody_is_missing():
-    fleet, rollout = Fleet(ALL, down=[3]), Rollout(2, ALL)
+    fleet, rollout = Fleet(ALL[1:]), Rollout(2, ALL)
     assert not rollout.check(fleet.visit)
-    assert len(rollout.missing) == 1
+    assert rollout.missing == ALL[:1]
     assert set(fleet.versions.values()) == {1}
 
 
@@ -121,10 +121,26 @@ def test_who_leaves_is_told_and_not_waited_for():
 def test_a_refusal_stops_before_anything_is_changed():
     fleet, rollout = Fleet(ALL), Rollout(2, ALL)
 
-    def refusing(target: Target, phase: Phase) -> Answer:
-        answer = fleet.visit(target, phase)
+    def refusing(target: Target, phase: Phase, *, patient: bool) -> Answer:
+        answer = fleet.visit(target, phase, patient=patient)
         refused = {"field": "model.id", "what": "", "why": "because", "roll": ""}
         return Answer(facts={**answer.facts, "outcome": "refused", "refused": refused})
 
     assert not rollout.check(refusing)
     assert set(rollout.refusing) == set(ALL)
+
+
+def test_who_does_not_answer_at_once_is_asked_again_unless_it_is_new():
+    new = Target(AGENT, ("w-new",), "h:9")
+    fleet, rollout = Fleet(ALL, down=[3], added=["worker.w-new"]), Rollout(2, [*ALL, new])
+    asked: list[tuple[Target, bool]] = []
+
+    def noting(target: Target, phase: Phase, *, patient: bool) -> Answer:
+        asked.append((target, patient))
+        return fleet.visit(target, phase, patient=patient)
+
+    assert rollout.check(noting)
+    assert [target for target, patient in asked if patient] != [new]
+    assert len([target for target, patient in asked if patient]) == 1
+    assert rollout.apply(noting)
+    assert not any(patient for target, patient in asked if target == new)
