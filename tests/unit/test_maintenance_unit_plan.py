@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
-from kvcompass.roles.messages import Acknowledgement, Refusal
+from kvcompass.roles.messages import Acknowledgement, Refusal, SubscribeRequest
 from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import S, replication_plan
@@ -154,3 +154,17 @@ def test_a_unit_holds_what_the_workers_of_its_plans_say(steps: list[tuple[str, s
         for each, (agent, _) in agents.items():
             assert held(unit, each) == agent.holdings
         assert set(unit.held()) == known
+
+
+@pytest.mark.parametrize(("version", "taken"), [(1, True), (2, True), (3, True), (4, False)])
+def test_agents_and_edges_may_be_one_version_before_or_after_the_unit(version: int, taken: bool):
+    unit = new_unit()
+    unit.apply_plan(changed(*PLAN.workers, version=2))
+    hello = TwinAgent("a-0", LAYOUT, plan_version=version).hello()
+    request = SubscribeRequest(replace(hello.handshake, component_id="edge-a"), 0, 0)
+    for opened in (unit.agent_connected(hello, 0), unit.subscribe(request, 0)):
+        if taken:
+            assert not isinstance(opened, Refusal)
+        else:
+            assert isinstance(opened, Refusal)
+            assert opened.field == "plan_version"
