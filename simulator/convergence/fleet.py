@@ -1,5 +1,6 @@
 """All processes of a run: engines, agents, units, edges, and how each starts, dies and starts again."""
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
@@ -10,10 +11,13 @@ from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.unit_snapshot import restore_tables
+from kvcompass.roles.unit_snapshot_bytes import SnapshotRefusedError
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.wan import Link
 from simulator.clock import Clock
 from simulator.convergence.agent import FollowedEngine
+from simulator.convergence.disk import UnitFile
 from simulator.convergence.engine import Engine
 from simulator.convergence.fabric import Fabric, Stream
 from simulator.convergence.history import History, Place, WatchedTables
@@ -69,6 +73,9 @@ class Fleet:
         )
         self.histories: Final[dict[int, History]] = {}
         """By epoch of a unit."""
+        self.counts: Final[Counter[str]] = Counter()
+        """What happened to processes."""
+        self._files = [UnitFile(random_stream(seed, f"disk of {shard}")) for shard in range(plan.shards)]
         self._epochs = count(1)
         self._index = index_shape(plan)
         regions = [plan.region_index(worker.region) for worker in plan.workers]
@@ -137,6 +144,8 @@ class Fleet:
         self.fabric.own(process, node, address=True)
         self.trace.note(self.now_us, process.name, f"starts in epoch {node.unit.epoch}")
         self.fabric.act(process, node.restart, node.unit, node.tables)
+        if self.shape.save_us:
+            self.fabric.act(process, self.fabric.after, self.shape.save_us, self._save, shard)
 
     def start_agent(self, number: int) -> None:
         """A worker's agent starts, knowing nothing."""
@@ -239,26 +248,48 @@ class Fleet:
         return planned.table, planned.slot
 
     def _new_unit(self, shard: int) -> tuple[MaintenanceUnit, WatchedTables]:
-        epoch = next(self._epochs)
+        """A unit that begins with its file, if it has one that is sound; else empty."""
+        data = self._files[shard].read() if self.shape.save_us else None
+        if data is not None:
+            try:
+                return self._begin_unit(shard, data)
+            except SnapshotRefusedError as error:
+                self.trace.note(self.now_us, self.unit_processes[shard].name, f"refuses its file: {error}")
+                self.counts["files refused"] += 1
+                self._files[shard].put_aside()
+        return self._begin_unit(shard, None)
+
+    def _begin_unit(self, shard: int, data: bytes | None) -> tuple[MaintenanceUnit, WatchedTables]:
+        plan, layout, now_us, bounds = self.shape.plan, self.shape.layout, self.now_us, self.shape.bounds
+        epoch, unit_id = next(self._epochs), plan.units[shard].id
+        waits_until_us = now_us + 1_000 * plan.routing.lease_ms * bounds.settle_leases
         tables = WatchedTables(self._index, shard, random_seed=(self.seed << 20) + epoch)
-        unit = MaintenanceUnit(
-            self.shape.plan,
-            self.shape.plan.units[shard].id,
-            epoch=epoch,
-            layout=self.shape.layout,
-            tables=tables,
-            now_us=self.now_us,
-            bounds=self.shape.bounds,
-        )
-        self.histories[epoch] = history = History()
-        waits_until_us = (
-            self.now_us + 1_000 * self.shape.plan.routing.lease_ms * self.shape.bounds.settle_leases
-        )
+        history = History()
 
         def may_lack() -> set[Place]:
-            """Workers that a first snapshot may do without: those that have had their time."""
+            """Those that have had their time."""
             waited = self.now_us >= waits_until_us
             return set(map(self._place, unit.awaited_workers())) if waited else set()
 
-        tables.watch(history, lambda: unit.sequence, may_lack)
+        tables.watch(history, lambda: unit.sequence, lambda: unit.settled, may_lack)
+        restored = None
+        if data is not None:
+            restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
+            epoch = restored.epoch_after(epoch)
+            self.counts["units restored"] += 1
+        unit = MaintenanceUnit(
+            plan,
+            unit_id,
+            epoch=epoch,
+            layout=layout,
+            tables=tables,
+            now_us=now_us,
+            bounds=bounds,
+            restored=restored,
+        )
+        self.histories[epoch] = history
         return unit, tables
+
+    def _save(self, shard: int) -> None:
+        self._files[shard].write(self.units[shard].unit)
+        self.fabric.after(self.shape.save_us, self._save, shard)

@@ -24,8 +24,10 @@ class History:
         """Of each change, ascending."""
         self.cleared: set[Place] = set()
         """Workers whose lease ended at some time, and"""
-        self.left_out: set[Place] | None = None
-        """those of whom the first snapshot need not have told all; None: there was none yet."""
+        self.left_out: set[Place] = set()
+        """those of whom the first snapshot for all need not have told all."""
+        self.is_settled = False
+        """That snapshot was given."""
 
     def add(self, place: Place, tiers: dict[int, int] | None, sequence: int) -> None:
         """A view that is at this sequence has the change."""
@@ -68,16 +70,21 @@ class WatchedTables(ShardTables):
     """A unit's tables, with a history once they are watched."""
 
     def watch(
-        self, history: History, sequence: Callable[[], int], may_lack: Callable[[], set[Place]]
+        self,
+        history: History,
+        sequence: Callable[[], int],
+        settled: Callable[[], bool],
+        may_lack: Callable[[], set[Place]],
     ) -> None:
         """Note every change.
 
-        `sequence`: the unit's, after all changes that are made. `may_lack`: workers of whom the unit
-        need not know all when it gives out a snapshot.
+        `sequence`: the unit's, after all changes that are made. `settled`: it gives out snapshots to all.
+        `may_lack`: workers of whom it need not know all when it does.
         """
-        self._may_lack = may_lack
         self._history = history
         self._sequence = sequence
+        self._settled = settled
+        self._may_lack = may_lack
         self._named: dict[Place, dict[int, int]] = {}
         """Tiers of keys named by a report that is open, by worker."""
 
@@ -91,6 +98,15 @@ class WatchedTables(ShardTables):
         after = before + (min(1, patches.groups) if patches.rebuilt else patches.groups)
         self._history.add(place, tiers_now, after)
         return patches
+
+    def restore(self, table: int, keys: NDArray[np.uint64], values: NDArray[np.uint64]) -> None:
+        """As `ShardTables.restore`."""
+        super().restore(table, keys, values)
+        for slot in range(self.shape.worker_slots):
+            tiers = (values >> np.uint64(2 * slot) & np.uint64(3)).tolist()
+            held = {key: tier for key, tier in zip(keys.tolist(), tiers, strict=True) if tier}
+            if held:
+                self._history.add((table, slot), held, 0)
 
     def begin_report(self, table: int, slot: int) -> None:
         """As `ShardTables.begin_report`."""
@@ -116,6 +132,7 @@ class WatchedTables(ShardTables):
 
     def freeze(self) -> FrozenShard:
         """As `ShardTables.freeze`."""
-        if self._history.left_out is None:
-            self._history.left_out = self._may_lack()
+        if not self._history.is_settled:
+            self._history.left_out |= self._may_lack()
+            self._history.is_settled = self._settled()
         return super().freeze()

@@ -43,6 +43,8 @@ class Shape:
     """Keys in a message of a full report."""
     ring_batches: tuple[int, ...]
     """By worker: batches that its engine keeps for a replay."""
+    save_us: int
+    """Period at which units write their own snapshots; 0: they keep none."""
     lossy: bool
     """Messages of streams are lost, repeated and reordered too."""
 
@@ -68,7 +70,14 @@ def draw_shape(seed: int) -> Shape:
         chunk_bytes=stream.choice((512, 2_048, 1 << 18)),
     )
     rings = tuple(stream.choice((0, 6, 10_000, 10_000, 10_000)) for _ in plan.workers)
-    return Shape(plan, bounds, stream.choice((7, 32_768)), rings, lossy=stream.random() < 0.5)
+    return Shape(
+        plan,
+        bounds,
+        stream.choice((7, 32_768)),
+        rings,
+        save_us=stream.choice((0, 0, 700_000, 3_000_000)),
+        lossy=stream.random() < 0.5,
+    )
 
 
 def _plan(stream: Random) -> Plan:

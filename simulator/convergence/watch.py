@@ -138,7 +138,7 @@ class Watch:
             if not list(_wrong(view, {self._anchored: {key: int(Tier.VRAM)}})):
                 seen.anchors.add(key)
             elif key in seen.anchors:
-                if self._anchored not in history.cleared | (history.left_out or set()):
+                if self._anchored not in history.cleared | history.left_out:
                     self._breach(name, f"lost a key of shard {shard} that was held all the while")
                 seen.anchors.discard(key)
 
