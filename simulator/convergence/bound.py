@@ -3,6 +3,7 @@
 from typing import Final
 
 from kvcompass.roles.index_follower import STALE_AFTER_US
+from kvcompass.roles.upstream_choice import RETURN_AFTER_US
 from simulator.convergence.shape import JITTER, Shape
 from simulator.product.periods import (
     ANSWER_US,
@@ -13,13 +14,14 @@ from simulator.product.periods import (
     LOAD_PERIOD_US,
     LOAD_TIMEOUT_US,
     LONGEST_PAUSE_US,
+    PROBE_US,
     QUIET_US,
     TICK_US,
 )
 
 FORMULA: Final = (
     "late + max(engine + trip + report, stream + trip + report, lease, settle, silence)"
-    " + pause + trip + watermark + flush"
+    " + pause + trip + watermark + flush + return"
 )
 
 
@@ -28,6 +30,7 @@ def bound_terms(shape: Shape) -> dict[str, int]:
     lease_us = 1_000 * shape.plan.routing.lease_ms
     ways_ms = [way for row in shape.plan.wan_ms for way in row]
     trip_us = round(2_000 * max(ways_ms) * (1 + 6 * JITTER))
+    watermark_us = shape.bounds.watermark_period_us
     unheard_us = ANSWER_US if shape.lossy else KEEPALIVE_US
     return {
         "late": trip_us if shape.lossy else KEEPALIVE_US + trip_us,
@@ -41,8 +44,9 @@ def bound_terms(shape: Shape) -> dict[str, int]:
         "silence": STALE_AFTER_US,
         "pause": LONGEST_PAUSE_US,
         "trip": trip_us,
-        "watermark": shape.bounds.watermark_period_us,
+        "watermark": watermark_us,
         "flush": FLUSH_US + TICK_US,
+        "return": RETURN_AFTER_US + PROBE_US + trip_us + watermark_us if shape.upstream == "edge" else 0,
     }
 
 
@@ -56,4 +60,5 @@ def bound_us(shape: Shape) -> int:
         term["settle"],
         term["silence"],
     )
-    return term["late"] + known_us + term["pause"] + term["trip"] + term["watermark"] + term["flush"]
+    after = ("pause", "trip", "watermark", "flush", "return")
+    return term["late"] + known_us + sum(term[name] for name in after)

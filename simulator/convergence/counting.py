@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from kvcompass.roles.upstream_choice import SourceKind
 from simulator.convergence.fleet import Fleet
 
 
@@ -26,6 +27,11 @@ def counted(fleet: Fleet) -> Counter[str]:
                 counts[f"resubscribed: {reason}"] += times
             counts["old groups refused"] += follower.old_groups
             counts["views that differed"] += follower.digest_mismatches
+            relay = feed.relay.counters
+            counts["snapshots from edges"] += relay.snapshots
+            counts["edges that could not serve"] += relay.unavailable
+            counts["edges left"] += feed.choice.fallbacks.total()
+            counts["shards fed by edges at the end"] += feed.choice.source.kind is SourceKind.EDGE
     for worker in fleet.workers:
         if worker.followed is not None:
             counts["holes in events"] += worker.followed.agent.holes

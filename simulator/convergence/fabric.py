@@ -2,20 +2,17 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from simulator.clock import Action, Clock, Priority
 from simulator.convergence.process import Process
+from simulator.convergence.stream import Stream
 from simulator.convergence.trace import Trace, spelled
 from simulator.network import Network
-from simulator.product.index_feed import OwnStream
 from simulator.product.periods import KEEPALIVE_US
-from simulator.product.report_stream import ReportStream
 
 _TIMER: Final = Priority.TIMER
 _LATE_US: Final = 1_000_000
-
-Stream: TypeAlias = ReportStream | OwnStream
 
 
 class Fabric:
@@ -170,7 +167,7 @@ class Fabric:
             return
         self.unreached += 1
         end = getattr(action, "__self__", None)
-        if isinstance(end, ReportStream | OwnStream):
+        if isinstance(end, Stream):
             self._reset(target, sender, end.far_end, end, args[0])
-        elif isinstance(args[0], ReportStream | OwnStream) and action != args[0].far_end:
+        elif isinstance(args[0], Stream) and action != args[0].far_end:
             self._reset(target, sender, args[0].hung_up, args[1])

@@ -1,7 +1,7 @@
 """All processes of a run: engines, agents, units, edges, and how each starts, dies and starts again."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -13,20 +13,24 @@ from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.unit_snapshot import restore_tables
 from kvcompass.roles.unit_snapshot_bytes import SnapshotRefusedError
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.wan import Link
 from simulator.clock import Clock
 from simulator.convergence.agent import FollowedEngine
 from simulator.convergence.disk import UnitFile
 from simulator.convergence.engine import Engine
-from simulator.convergence.fabric import Fabric, Stream
+from simulator.convergence.fabric import Fabric
 from simulator.convergence.history import History, Place, WatchedTables
 from simulator.convergence.process import Process
 from simulator.convergence.shape import JITTER, Shape
+from simulator.convergence.stream import Stream
 from simulator.convergence.trace import Trace
+from simulator.convergence.view_feed import SubscribeServer, ViewFeed
+from simulator.convergence.view_server import ViewServer
 from simulator.network import Network
 from simulator.product.backoff import Backoff
-from simulator.product.index_feed import OwnStream
 from simulator.product.periods import KEEPALIVE_US, PENDING_KEYS
 from simulator.product.report_stream import ReportStream
 from simulator.product.unit_node import UnitNode
@@ -47,12 +51,14 @@ class WorkerNode:
 
 
 class EdgeProcess:
-    """An edge, as far as it follows the index."""
+    """An edge, as far as it follows the index and is followed."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, served: Sequence[ViewServer]) -> None:
+        """`served`: where others follow it, by shard."""
         self.process: Final = process
+        self.served: Final = served
         self.view: IndexView | None = None
-        self.feeds: list[OwnStream] = []
+        self.feeds: list[ViewFeed] = []
         """By shard, of the incarnation that runs."""
 
 
@@ -91,9 +97,7 @@ class Fleet:
             Process(f"unit-{unit.shard}", plan.region_index(unit.region)) for unit in plan.units
         ]
         self.units: Final = [self._unit(shard) for shard in range(plan.shards)]
-        self.edges: Final = [
-            EdgeProcess(Process(edge.id, plan.region_index(edge.region))) for edge in plan.edges
-        ]
+        self.edges: Final = [self._edge(edge.id, plan.region_index(edge.region)) for edge in plan.edges]
 
     @property
     def now_us(self) -> int:
@@ -115,14 +119,18 @@ class Fleet:
         return Link(way_ms, jitter_ms=JITTER * way_ms)
 
     def streams(self) -> Iterator[tuple[Stream, Process, Process]]:
-        """Streams of the processes that run: who opened it and whom it goes to."""
+        """Open streams of the processes that run: who opened it and whom it goes to."""
+        edges = {id(server): edge.process for edge in self.edges for server in edge.served}
         for worker in self.workers:
             if worker.followed is not None:
                 for shard, stream in enumerate(worker.followed.streams):
-                    yield stream, worker.process, self.unit_processes[shard]
+                    if stream.is_open:
+                        yield stream, worker.process, self.unit_processes[shard]
         for edge in self.edges:
             for shard, feed in enumerate(edge.feeds):
-                yield feed, edge.process, self.unit_processes[shard]
+                for end in (*feed.ends.values(), *feed.probes.values()):
+                    if end.is_open:
+                        yield end, edge.process, edges.get(id(end.server), self.unit_processes[shard])
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -194,17 +202,36 @@ class Fleet:
             process.name, next(self._epochs), PROTOCOL_VERSION, plan.plan_version, self.shape.layout
         )
         edge.view = view = IndexView(self._index)
-        edge.feeds = [
-            OwnStream(
-                self.fabric,
+        name = f"{process.name} {process.incarnation}"
+        edge.feeds = []
+        for shard, served in enumerate(edge.served):
+            relay = ViewRelay(
                 IndexFollower(shard, view, handshake),
-                unit,
-                process.region,
-                Backoff(random_stream(self.seed, f"{process.name} {process.incarnation} to {shard}")),
+                view,
+                edge_id=process.name,
+                layout=self.shape.layout,
+                plan_version=plan.plan_version,
+                bounds=self.shape.relay_bounds,
             )
-            for shard, unit in enumerate(self.units)
-        ]
-        self.fabric.own(process, *edge.feeds)
+            served.restart(relay)
+            feed = ViewFeed(
+                self.fabric,
+                relay,
+                UpstreamChoice(
+                    plan,
+                    process.name,
+                    shard,
+                    bootstrap=self.shape.bootstrap,
+                    upstream=self.shape.upstream,
+                ),
+                served,
+                self._servers(shard),
+                process.region,
+                Backoff(random_stream(self.seed, f"{name} to {shard}")),
+                random_stream(self.seed, f"{name} asks of {shard}"),
+            )
+            self.fabric.own(process, *feed.ends.values(), *feed.probes.values())
+            edge.feeds.append(feed)
         self.trace.note(self.now_us, process.name, f"starts in epoch {handshake.epoch}")
         for feed in edge.feeds:
             self.fabric.act(process, feed.dial)
@@ -215,7 +242,7 @@ class Fleet:
         """`kill -9`: its memory is gone, and its kernel closes its connections."""
         self.trace.note(self.now_us, process.name, "is killed")
         for stream, client, server in self.streams():
-            if process in (client, server) and stream.is_open:
+            if process in (client, server):
                 self.fabric.close(stream, process)
         process.die()
         for worker in self.workers:
@@ -238,6 +265,18 @@ class Fleet:
                 self.start_edge(number)
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _edge(self, name: str, region: int) -> EdgeProcess:
+        process = Process(name, region)
+        served = [ViewServer(self.fabric, region) for _ in range(self.shape.plan.shards)]
+        self.fabric.own(process, *served, address=True)
+        return EdgeProcess(process, served)
+
+    def _servers(self, shard: int) -> dict[str, SubscribeServer]:
+        """Of a shard, by id in the plan."""
+        servers: dict[str, SubscribeServer] = {edge.process.name: edge.served[shard] for edge in self.edges}
+        servers[self.shape.plan.units[shard].id] = self.units[shard]
+        return servers
 
     def _unit(self, shard: int) -> UnitNode:
         unit, tables = self._new_unit(shard)

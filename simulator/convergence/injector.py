@@ -133,7 +133,7 @@ class Injector:
                 silent = self._victims[fault.target] in (client, server)
             else:
                 silent = {client.region, server.region} == set(parted)
-            if silent and stream.is_open:
+            if silent:
                 self.fleet.fabric.break_off(stream)
 
     def _set_links(self) -> None:

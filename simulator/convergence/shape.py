@@ -19,7 +19,9 @@ from kvcompass.plan.model import (
     SharingGroup,
     Worker,
 )
+from kvcompass.roles.desk_bounds import DeskBounds
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.upstream_choice import Bootstrap, Upstream
 from simulator.convergence.engine import BLOCK, Block, forest
 from simulator.streams import random_stream
 
@@ -43,10 +45,24 @@ class Shape:
     """Keys in a message of a full report."""
     ring_batches: tuple[int, ...]
     """By worker: batches that its engine keeps for a replay."""
+    bootstrap: Bootstrap
+    upstream: Upstream
+    """Of all edges: whom they learn from."""
     save_us: int
     """Period at which units write their own snapshots; 0: they keep none."""
     lossy: bool
     """Messages of streams are lost, repeated and reordered too."""
+
+    @property
+    def relay_bounds(self) -> DeskBounds:
+        """Of edges that others follow: as small as a unit's."""
+        bounds = self.bounds
+        return DeskBounds(
+            log_groups=bounds.log_groups,
+            message_groups=bounds.message_groups,
+            chunk_bytes=bounds.chunk_bytes,
+            watermark_period_us=bounds.watermark_period_us,
+        )
 
     @cached_property
     def layout(self) -> dict[str, str]:
@@ -75,6 +91,8 @@ def draw_shape(seed: int) -> Shape:
         bounds,
         stream.choice((7, 32_768)),
         rings,
+        bootstrap=stream.choice(("units", "peer")),
+        upstream=stream.choice(("units", "edge")),
         save_us=stream.choice((0, 0, 700_000, 3_000_000)),
         lossy=stream.random() < 0.5,
     )
@@ -97,7 +115,7 @@ def _plan(stream: Random) -> Plan:
         )
         slots[table] += 1
     homes = [regions[stream.randrange(len(regions))] for _ in range(_SHARDS)]
-    edges = [regions[number % len(regions)] for number in range(stream.choice((2, 3)))]
+    edges = [regions[number // 2 % len(regions)] for number in range(stream.choice((2, 3, 4)))]
     return Plan(
         fleet="convergence",
         plan_version=1,

@@ -13,6 +13,7 @@ from kvcompass.roles.messages import (
     ReportRequest,
     SnapshotChunk,
     SubscribeRequest,
+    Unavailable,
     Watermark,
     Welcome,
 )
@@ -66,5 +67,7 @@ def spelled(message: object) -> str:
             return f"report wanted: {reason}"
         case Acknowledgement(sequence=sequence):
             return f"applied {sequence}"
+        case Unavailable(reason=unavailable):
+            return f"unavailable: {unavailable.value}"
         case _:
             return str(message)

@@ -12,7 +12,7 @@ from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
 from simulator.convergence.fleet import EdgeProcess, Fleet
 from simulator.convergence.history import History, Place, Promises
-from simulator.product.index_feed import OwnStream
+from simulator.convergence.view_feed import UpstreamEnd, ViewFeed
 
 _EVERY: Final = 8
 """Messages of a feed from one comparison of its view with the promises to the next."""
@@ -44,7 +44,7 @@ class Watch:
     def __init__(self, fleet: Fleet) -> None:
         self.breaches: list[str] = []
         self._fleet = fleet
-        self._seen: dict[OwnStream, _Seen] = {}
+        self._seen: dict[ViewFeed, _Seen] = {}
         self._mistaken: dict[int, int] = {}
         """Digests that differed, by epoch of the unit."""
         first = fleet.shape.plan.workers[0]
@@ -72,9 +72,10 @@ class Watch:
                 self._breach(process.name, "has not what an agent says at the same sequence")
 
     def _arrived(self, action: Action) -> None:
-        feed = getattr(action, "__self__", None)
-        if not isinstance(feed, OwnStream):
+        end = getattr(action, "__self__", None)
+        if not isinstance(end, UpstreamEnd):
             return
+        feed = end.feed
         seen = self._seen.setdefault(feed, _Seen())
         seen.messages += 1
         seen.heard_us = self._fleet.now_us
@@ -85,7 +86,7 @@ class Watch:
             if seen.messages % _EVERY == 0 or seen.snapshots > snapshots:
                 self._promises_law(edge, feed, seen)
 
-    def _look_at(self, edge: EdgeProcess, feed: OwnStream) -> None:
+    def _look_at(self, edge: EdgeProcess, feed: ViewFeed) -> None:
         seen = self._seen.setdefault(feed, _Seen())
         follower = feed.follower
         self._sequence_law(edge, feed, seen)
@@ -98,7 +99,7 @@ class Watch:
         if silent_us > follower.stale_after_us and follower.state(fleet.now_us) in _FRESH:
             self._breach(edge.process.name, f"has heard nothing of shard {follower.shard} and is not stale")
 
-    def _sequence_law(self, edge: EdgeProcess, feed: OwnStream, seen: _Seen) -> None:
+    def _sequence_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
         """Patches never take a view back."""
         follower = feed.follower
         epoch, sequence = follower.unit_epoch, follower.applied_sequence
@@ -107,7 +108,7 @@ class Watch:
             self._breach(edge.process.name, f"went back from {seen.sequence} to {sequence}")
         seen.epoch, seen.sequence, seen.snapshots = epoch, sequence, snapshots
 
-    def _promises_law(self, edge: EdgeProcess, feed: OwnStream, seen: _Seen) -> None:
+    def _promises_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
         """A view has what its unit's table had at the view's sequence."""
         follower, view, fleet = feed.follower, edge.view, self._fleet
         assert view is not None

@@ -39,6 +39,8 @@ def test_periods_are_the_services_defaults() -> None:
     assert Limits().attempts == periods.ATTEMPTS
     assert 1e6 * Timeouts().suspect_s == periods.AVOID_US
     assert 1e6 * Timeouts().connect_s == periods.CONNECT_US
+    assert periods.PROBE_US == 1e6 * index_feed._PROBE_S
+    assert periods.BUSY_TICK_US == 1e6 * index_feed._COPYING_S
     keepalive = dict(grpc_transport._KEEPALIVE)
     keepalive_ms = keepalive["grpc.keepalive_time_ms"] + keepalive["grpc.keepalive_timeout_ms"]
     assert 1_000 * keepalive_ms == periods.KEEPALIVE_US
