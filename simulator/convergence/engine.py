@@ -83,8 +83,8 @@ class Engine:
     chains: tuple[tuple[Block, ...], ...]
     ring_batches: int
     """Kept for a replay; 0: it has no replay socket."""
-    kept: frozenset[int] = frozenset()
-    """Numbers of blocks that never leave once they are there."""
+    kept: dict[int, Block] = field(default_factory=dict)
+    """Blocks that never leave once they are there, by number."""
     run: int = 1
     """Which process it is."""
     is_up: bool = True
@@ -117,12 +117,14 @@ class Engine:
 
     # --- what happens in it -----------------------------------------------------------------------
 
-    def take_in_kept(self) -> None:
-        """Have all blocks that never leave."""
-        for chain in self.chains:
-            events = self._store([block for block in chain if block.number in self.kept], _GPU)
+    def take_in_kept(self) -> bool:
+        """Have one more of the blocks that never leave. False: all are there."""
+        for block in self.kept.values():
+            events = self._store([block], _GPU)
             if events:
                 self._publish(events)
+                return True
+        return False
 
     def churn(self, stream: Random) -> None:
         """Do a few of the things that caches do, as one batch of events."""

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Final
 
 from kvcompass.index import IndexView, index_shape
+from kvcompass.keys import shards_of
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
@@ -36,8 +37,8 @@ from simulator.product.report_stream import ReportStream
 from simulator.product.unit_node import UnitNode
 from simulator.streams import random_stream
 
-_ANCHORS: Final = 6
-"""Blocks that the first worker never gives up."""
+_ANCHORS: Final = 3
+"""Chains of blocks that the first worker never gives up."""
 
 
 class WorkerNode:
@@ -89,10 +90,13 @@ class Fleet:
             WorkerNode(Process(f"agent-{number}", region), Engine(shape.chains, shape.ring_batches[number]))
             for number, region in enumerate(regions)
         ]
-        anchors = shape.chains[0][:_ANCHORS]
-        self.workers[0].engine.kept = frozenset(block.number for block in anchors)
-        self.anchors: Final = [block.key for block in anchors if block.key is not None]
-        """Keys that the first worker never gives up, once it has them."""
+        anchors = [block for chain in shape.chains[:_ANCHORS] for block in chain]
+        self.workers[0].engine.kept = {block.number: block for block in anchors}
+        keys = {block.key for block in anchors if block.key is not None}
+        self.anchors: Final = [
+            [k for k in keys if shards_of([k], plan.shards) == [s]] for s in range(plan.shards)
+        ]
+        """By shard: keys that the first worker never gives up, once it has them."""
         self.unit_processes: Final = [
             Process(f"unit-{unit.shard}", plan.region_index(unit.region)) for unit in plan.units
         ]

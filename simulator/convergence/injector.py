@@ -17,6 +17,8 @@ _OVERTAKING: Final = 0.2
 _JITTER: Final = 0.5
 """Of the worst links: shares of their messages, and of their delay."""
 
+_ANCHOR_US: Final = 400_000
+
 _FAULT: Final = Priority.ENGINE
 """Before everything else of the same instant."""
 
@@ -40,6 +42,7 @@ class Injector:
             if fault.until_us > fault.at_us:
                 self._at(fault.until_us, self._end, fault)
         self._churn()
+        self._at(_ANCHOR_US, self._anchor)
 
     def _at(self, at_us: int, action: Callable[..., None], *args: Any) -> None:
         self.fleet.clock.at(at_us, _FAULT, action, *args)
@@ -53,6 +56,12 @@ class Injector:
             if worker.engine.answers:
                 worker.engine.churn(self._churns)
             self._at(fleet.now_us + round(self._churns.expovariate(1 / self._churn_us)), self._churn)
+
+    def _anchor(self) -> None:
+        """The first worker has more and more of what it never gives up."""
+        fleet = self.fleet
+        if fleet.now_us < self.schedule.quiet_us and fleet.workers[0].engine.take_in_kept():
+            self._at(fleet.now_us + _ANCHOR_US, self._anchor)
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from simulator.errors import SimulationError
 
 _LOOK_US: Final = 200_000
 """From one look whether all is true to the next: recoveries are rounded up to it."""
-_ANCHORED_US: Final = 1_500_000
-"""When the first worker has all blocks that it never gives up."""
+_HOLD_US: Final = 8_000_000
+"""All that is true for so long stays so: a lease, a silence, a period of comparisons and a return to an edge
+would have ended it."""
 _TOLD: Final = 12
 """Failures of a run that are kept."""
 
@@ -54,7 +55,6 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     bound = bound_us(shape)
     clock = fleet.clock
     clock.at(0, Priority.ENGINE, fleet.start)
-    clock.at(_ANCHORED_US, Priority.ENGINE, fleet.workers[0].engine.take_in_kept)
     clock.at(schedule.quiet_us, Priority.CHECK, end.look)
     clock.at(schedule.quiet_us + bound, Priority.CHECK, clock.stop)
     Injector(fleet, schedule).start()
@@ -93,4 +93,6 @@ class _End:
         fleet = self._fleet
         if next(differences(fleet), None) is not None:
             self.last_wrong_us = fleet.now_us + _LOOK_US
+        elif fleet.now_us - self.last_wrong_us >= _HOLD_US:
+            fleet.clock.stop()
         fleet.clock.at(fleet.now_us + _LOOK_US, Priority.CHECK, self.look)

@@ -1,12 +1,10 @@
 """The laws that hold all the while, whatever fails: looked at after messages, and now and then."""
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from kvcompass.index import IndexView
-from kvcompass.keys import shards_of
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
@@ -17,6 +15,8 @@ from simulator.convergence.view_feed import UpstreamEnd, ViewFeed
 _EVERY: Final = 8
 """Messages of a feed from one comparison of its view with the promises to the next."""
 _PERIOD_US: Final = 250_000
+_HOP_US: Final = 1_000_000
+"""More than what came from a unit takes from one edge to another."""
 _FRESH: Final = (FollowerState.EXACT, FollowerState.CATCHING_UP)
 
 
@@ -33,7 +33,7 @@ class _Seen:
         """Digests that differed."""
         self.promises = Promises()
         self.held_at: tuple[int, ...] = ()
-        """Epoch, sequence, snapshots and digest that it was compared at."""
+        """Epoch, sequence, snapshots and groups that it was compared at."""
         self.anchors: set[int] = set()
         """Keys that never leave and that the view once had."""
 
@@ -45,6 +45,8 @@ class Watch:
         self.breaches: list[str] = []
         self._fleet = fleet
         self._seen: dict[ViewFeed, _Seen] = {}
+        self._unit_heard_us = [0] * fleet.shape.plan.shards
+        """When any edge heard of the unit itself."""
         self._mistaken: dict[int, int] = {}
         """Digests that differed, by epoch of the unit."""
         first = fleet.shape.plan.workers[0]
@@ -79,6 +81,8 @@ class Watch:
         seen = self._seen.setdefault(feed, _Seen())
         seen.messages += 1
         seen.heard_us = self._fleet.now_us
+        if end.server is self._fleet.units[feed.follower.shard]:
+            self._unit_heard_us[feed.follower.shard] = self._fleet.now_us
         edge = next((edge for edge in self._fleet.edges if feed in edge.feeds), None)
         if edge is not None:
             snapshots = seen.snapshots
@@ -95,9 +99,13 @@ class Watch:
             seen.mistaken = follower.counters.digest_mismatches
             self._breach(edge.process.name, f"differed from shard {follower.shard} at the same sequence")
         fleet = self._fleet
-        silent_us = fleet.now_us - seen.heard_us
-        if silent_us > follower.stale_after_us and follower.state(fleet.now_us) in _FRESH:
+        if follower.state(fleet.now_us) not in _FRESH:
+            return
+        if fleet.now_us - seen.heard_us > follower.stale_after_us:
             self._breach(edge.process.name, f"has heard nothing of shard {follower.shard} and is not stale")
+        unit_silent_us = fleet.now_us - self._unit_heard_us[follower.shard]
+        if unit_silent_us > follower.stale_after_us + _HOP_US:
+            self._breach(edge.process.name, f"is not stale, and no edge hears of shard {follower.shard}")
 
     def _sequence_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
         """Patches never take a view back."""
@@ -118,43 +126,33 @@ class Watch:
         unit = fleet.units[follower.shard].unit
         if unit.epoch == follower.unit_epoch and follower.applied_sequence > unit.sequence:
             self._breach(edge.process.name, f"is ahead of its unit, at {follower.applied_sequence}")
-        now = follower.unit_epoch, follower.applied_sequence, follower.counters.snapshots, follower.digest
+        counters = follower.counters
+        now = follower.unit_epoch, follower.applied_sequence, counters.snapshots, counters.groups
         if now == seen.held_at:
             return
         seen.held_at = now
         seen.promises.move(history, follower.applied_sequence)
-        for (table, slot), wrong in _wrong(view, seen.promises.tiers):
-            self._breach(
-                edge.process.name,
-                f"lacks or mistakes {wrong} keys of table {table}, slot {slot} in shard {follower.shard}"
-                f" at {follower.unit_epoch}/{follower.applied_sequence}",
-            )
+        for (table, slot), tiers in seen.promises.tiers.items():
+            wrong = _wrong_keys(view, table, slot, tiers)
+            if wrong:
+                self._breach(
+                    edge.process.name,
+                    f"lacks or mistakes {len(wrong)} keys of table {table}, slot {slot} in shard"
+                    f" {follower.shard} at {follower.unit_epoch}/{follower.applied_sequence}",
+                )
         self._anchors_law(edge.process.name, view, follower.shard, history, seen)
 
     def _anchors_law(self, name: str, view: IndexView, shard: int, history: History, seen: _Seen) -> None:
         """What a view once had and was held all the while it still has: a resync empties nothing."""
-        for key in self._fleet.anchors:
-            if shards_of([key], self._fleet.shape.plan.shards) != [shard]:
-                continue
-            if not list(_wrong(view, {self._anchored: {key: int(Tier.VRAM)}})):
-                seen.anchors.add(key)
-            elif key in seen.anchors:
-                if self._anchored not in history.cleared | history.left_out:
-                    self._breach(name, f"lost a key of shard {shard} that was held all the while")
-                seen.anchors.discard(key)
+        anchors = dict.fromkeys(self._fleet.anchors[shard], int(Tier.VRAM))
+        missing = set(_wrong_keys(view, *self._anchored, anchors))
+        lost = seen.anchors & missing
+        if lost and self._anchored not in history.cleared | history.left_out:
+            self._breach(name, f"lost {len(lost)} keys of shard {shard} that were held all the while")
+        seen.anchors = anchors.keys() - missing
 
 
-def _wrong(view: IndexView, tiers: dict[Place, dict[int, int]]) -> Iterator[tuple[Place, int]]:
-    """Workers of whom a view does not have all keys in these tiers, and how many it has not."""
-    keys = [key for each in tiers.values() for key in each]
-    if not keys:
-        return
-    values = view.lookup(np.array(keys, np.uint64)).tolist()
-    at = 0
-    for (table, slot), each in tiers.items():
-        wrong = 0
-        for row, tier in enumerate(each.values(), at):
-            wrong += values[row][table] >> (2 * slot) & 3 != tier
-        at += len(each)
-        if wrong:
-            yield (table, slot), wrong
+def _wrong_keys(view: IndexView, table: int, slot: int, tiers: dict[int, int]) -> list[int]:
+    """Keys that a view does not have in these tiers of a worker."""
+    values = view.lookup(np.array(list(tiers), np.uint64))[:, table].tolist()
+    return [key for key, value in zip(tiers, values, strict=True) if value >> (2 * slot) & 3 != tiers[key]]

@@ -8,7 +8,7 @@ Says which seed noticed first. `none` plants nothing, and no seed may notice.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -20,6 +20,8 @@ from kvcompass.index.patches import ApplyResult
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.relay_desk import RelayDesk
+from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
@@ -196,6 +198,24 @@ def _miss_a_restart(right: Callable[..., Any], self: WorkerAgent, epoch: int, *,
     return right(self, epoch, same_process=same_process or self._feed.applied >= 0)
 
 
+def _believe_an_older_file(right: Callable[..., bool], self: RestoredFrom, request: SubscribeRequest) -> bool:
+    return False
+
+
+def _make_watermarks_up(right: Callable[..., Any], self: RelayDesk, subscription: Any, now_us: int) -> Any:
+    self._told[subscription] = -1
+    due = now_us >= subscription.watermark_due_us
+    return right(self, subscription, now_us) if due else None
+
+
+def _relay_what_was_not_applied(
+    right: Callable[..., Any], self: RelayDesk, patches: PatchGroups, new: int
+) -> Any:
+    """Every fifth message is passed on without what it says."""
+    empty = patches.first_sequence % 5 == 0 and np.array([[2, 0]] * patches.count, "<u4").tobytes()
+    return right(self, replace(patches, payload=empty or patches.payload), new)
+
+
 BUGS = {
     "resync_skipped": Bug(
         "a view that misses patches waits for them", ((IndexFollower, "on_message", _skip_a_resync),), 5
@@ -237,6 +257,17 @@ BUGS = {
         "an empty unit is believed", ((MaintenanceUnit, "take", _serve_before_settling),), 60
     ),
     "stale_not_marked": Bug("silence looks fresh", ((IndexFollower, "state", _never_stale),), 20),
+    "older_file_believed": Bug(
+        "a unit that began with its file serves those who know more",
+        ((RestoredFrom, "may_know_less_than", _believe_an_older_file),),
+        150,
+    ),
+    "watermarks_made_up": Bug(
+        "an edge goes on vouching for a silent unit", ((RelayDesk, "_watermark", _make_watermarks_up),), 40
+    ),
+    "relay_passes_on_nothing": Bug(
+        "an edge numbers what it does not pass on", ((RelayDesk, "relay", _relay_what_was_not_applied),), 40
+    ),
     "events_lost_silently": Bug(
         "missing batches are none", ((WorkerAgent, "on_batch", _lose_events_silently),), 30
     ),
