@@ -532,6 +532,8 @@ class MaintenanceUnit:
             or leases >= self.bounds.settle_reports_leases
             or (leases >= self.bounds.settle_leases and all(source.session is None for source in awaited))
         )
+        if self._settled:
+            self._desk.forget_snapshot()
 
     # --- inside: the table ------------------------------------------------------------
 

@@ -41,6 +41,10 @@ class UnitDesk(SubscriberDesk):
         self._forget_old_snapshot()
         self._unit_counters.growths = self._writer.growths
 
+    def forget_snapshot(self) -> None:
+        """The tables as they were at any time before are for nobody any more who has not begun with them."""
+        self._snapshot = None
+
     def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:
         if subscription.cursor != self._log.sequence or now_us < subscription.watermark_due_us:
             return None

@@ -12,7 +12,7 @@ from kvcompass.kernels.jit import JIT
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
-from kvcompass.roles.messages import PatchGroups, ReportRequest, SnapshotChunk, Watermark
+from kvcompass.roles.messages import PatchGroups, ReportRequest, SnapshotChunk, UnitToEdge, Watermark
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_snapshot import snapshot_of
 from tests.models.replication_agent import TwinAgent
@@ -222,6 +222,24 @@ def test_an_edge_is_served_at_once_unless_its_view_may_be_newer() -> None:
         join(unit, agent_of(PLAN, worker, HELD[worker]))
     assert unit.settled
     assert served_at_once(unit, first.epoch, sequence + 1)
+
+
+def test_an_edge_that_waited_is_not_sent_what_the_unit_began_with() -> None:
+    """Not even with what came since right after it: in between its view would lack keys that it knew."""
+    first = settled_unit(PLAN, HELD)
+    data = written(first)
+    unit = restored(data, PLAN)
+    waiting = subscribe(unit, first.epoch, first.sequence + 1)
+    assert served_at_once(unit, 0, 0), "the table as it began has been copied for somebody"
+    for worker in WORKERS:
+        join(unit, agent_of(PLAN, worker, HELD[worker] | {11: 1}))
+    assert unit.settled
+    messages: list[UnitToEdge] = []
+    while not messages:
+        unit.tick(0)
+        messages = unit.take(waiting, 0)
+    assert isinstance(messages[0], SnapshotChunk)
+    assert messages[0].sequence == unit.sequence > 0
 
 
 def test_the_epoch_is_new_even_if_a_clock_went_back() -> None:
