@@ -144,12 +144,13 @@ class Watch:
 
     def _anchors_law(self, name: str, view: IndexView, shard: int, history: History, seen: _Seen) -> None:
         """What a view once had and was held all the while it still has: a resync empties nothing."""
-        anchors = dict.fromkeys(self._fleet.anchors[shard], int(Tier.VRAM))
-        missing = set(_wrong_keys(view, *self._anchored, anchors))
-        lost = seen.anchors & missing
+        promised = seen.promises.tiers.get(self._anchored, {})
+        now = {key for key in self._fleet.anchors[shard] if promised.get(key) == Tier.VRAM}
+        # Only what was promised counts: a keyless view may know by chance of what it was never told.
+        lost = _wrong_keys(view, *self._anchored, dict.fromkeys(seen.anchors - now, int(Tier.VRAM)))
         if lost and self._anchored not in history.cleared | history.left_out:
             self._breach(name, f"lost {len(lost)} keys of shard {shard} that were held all the while")
-        seen.anchors = anchors.keys() - missing
+        seen.anchors = now
 
 
 def _wrong_keys(view: IndexView, table: int, slot: int, tiers: dict[int, int]) -> list[int]:
