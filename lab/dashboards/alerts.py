@@ -83,3 +83,12 @@ def alerts() -> Iterator[Alert]:
         "The way from {{ $labels.origin }} to {{ $labels.destination }} is cut.",
         "Each side serves on with its own workers. Heal it, then see that all shards grow exact again.",
     )
+    version = "kvcompass_plan_version"
+    yield Alert(
+        "KVCompassPlanVersionsDiffer",
+        f"{metrics.max(version)} - {metrics.min(version)} > 0",
+        "15m",
+        Severity.TICKET,
+        "A change of the plan has not reached every component.",
+        "Run kvcompass plan apply with the newest file again: it goes on, and says who is missing and why.",
+    )

@@ -1,6 +1,7 @@
 """One of each service's metric objects, at rest: they are asked for their names, never for values."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -20,6 +21,7 @@ from kvcompass.plan.model import (
     SharingGroup,
     Worker,
 )
+from kvcompass.plan.rollout import Component
 from kvcompass.roles import maintenance_unit
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
@@ -37,6 +39,8 @@ from services.edge.readiness import Readiness
 from services.edge.relay_gauges import RelayGauges
 from services.maintenance.metrics import UnitCollector
 from services.runtime.http_metrics import HttpCutsCollector
+from services.runtime.plan_desk import PlanDesk
+from services.runtime.plan_metrics import PlanCollector
 from services.worker_agent.metrics import AgentCollector
 
 _PLAN = Plan(
@@ -93,7 +97,7 @@ def edge_metrics() -> Iterable[Metric]:
         followers[0], view, edge_id="edge", layout=handshake.layout, plan_version=_PLAN.plan_version
     )
     registry.register(RelayGauges((relay,), (UpstreamChoice(_PLAN, "edge", 0),)))
-    registry.register(HttpCutsCollector({}))
+    _register_common(registry, Component.EDGE)
     return registry.collect()
 
 
@@ -110,7 +114,7 @@ def unit_metrics() -> Iterable[Metric]:
         bounds=UnitBounds(),
     )
     registry.register(UnitCollector(unit))
-    registry.register(HttpCutsCollector({}))
+    _register_common(registry, Component.UNIT)
     return registry.collect()
 
 
@@ -118,8 +122,14 @@ def agent_metrics() -> Iterable[Metric]:
     """What a worker agent exports."""
     registry = CollectorRegistry()
     registry.register(AgentCollector(()))
-    registry.register(HttpCutsCollector({}))
+    _register_common(registry, Component.AGENT)
     return registry.collect()
+
+
+def _register_common(registry: CollectorRegistry, kind: Component) -> None:
+    """What the operations listener of every service adds."""
+    registry.register(HttpCutsCollector({}))
+    registry.register(PlanCollector(PlanDesk(kind, (), _PLAN, Path(), key="")))
 
 
 def wan_metrics() -> Iterable[Metric]:

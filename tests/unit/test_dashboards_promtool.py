@@ -207,6 +207,17 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
     evaluate(tmp_path, series, at="3m", alert_rule_test=fired)
 
 
+def test_a_plan_change_that_does_not_end_alerts_and_one_that_does_never(tmp_path) -> None:
+    version = 'kvcompass_plan_version{job="%s", region="us"}'
+    name, labels = "KVCompassPlanVersionsDiffer", {"severity": "ticket"}
+    ends = {version % "edge": "1x20 2x400", version % "maintenance": "1x15 2x405"}
+    evaluate(tmp_path, ends, at="30m", alert_rule_test=[fires(name)])
+    stuck = {version % "edge": "1x20 2x400", version % "maintenance": "1x420"}
+    alert = fires(name, labels)
+    alert["exp_alerts"][0]["exp_annotations"] = annotations(name, labels)
+    evaluate(tmp_path, stuck, at="30m", alert_rule_test=[alert])
+
+
 def test_failing_requests_alert(tmp_path) -> None:
     requests = 'kvcompass_edge_requests_total{region="us", outcome="%s"}'
     series = {requests % "ok": "0+3x120", requests % "no_worker": "0+1x120"}
