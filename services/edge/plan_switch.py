@@ -51,8 +51,8 @@ class EdgePlanSwitch:
         for source in self.choices[0].edges_of(plan):
             self.dialer.component(source.address)
 
-    def apply_plan(self, plan: Plan) -> None:
-        """Decides by it from now on. Requests under way end as they began.
+    async def apply_plan(self, plan: Plan) -> None:
+        """Decides by it from now on, without a pause between two parts. Requests under way end as they began.
 
         An edge that the plan does not have any more says that it is not ready, and serves whoever comes.
         """
@@ -74,5 +74,5 @@ class EdgePlanSwitch:
         self.readiness.left = all(edge.id != self.edge_id for edge in plan.edges)
         self.foresee(plan)
 
-    def settle_plan(self) -> None:
+    async def settle_plan(self) -> None:
         """Nothing is kept of the version before but what requests under way need."""

@@ -19,12 +19,12 @@ class UnitPlanSwitch:
         if all((unit.id, unit.shard) != (self._unit.id, self._unit.shard) for unit in plan.units):
             raise KVCompassError(f"shard {self._unit.shard} is not {self._unit.id}'s any more", field="unit")
 
-    def apply_plan(self, plan: Plan) -> None:
+    async def apply_plan(self, plan: Plan) -> None:
         """Knows the workers of both versions from now on."""
         self._unit.apply_plan(plan)
         self._changed()
 
-    def settle_plan(self) -> None:
+    async def settle_plan(self) -> None:
         """Has workers that have left cleared everywhere."""
         self._unit.settle_plan()
         self._changed()

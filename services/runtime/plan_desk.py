@@ -34,10 +34,10 @@ class PlannedComponent(Protocol):
     def check_plan(self, plan: Plan) -> None:
         """Errors: KVCompassError when this very component cannot take it. Changes nothing."""
 
-    def apply_plan(self, plan: Plan) -> None:
+    async def apply_plan(self, plan: Plan) -> None:
         """Runs the plan from now on, and goes on knowing what only the one before has."""
 
-    def settle_plan(self) -> None:
+    async def settle_plan(self) -> None:
         """Forgets what only the version before had."""
 
 
@@ -119,7 +119,7 @@ class PlanDesk:
             return 404, orjson.dumps({"error": "this component takes no plans: give its settings a plan_key"})
         async with self._one_by_one:
             try:
-                outcome, facts = self._judge(phase, signature, body)
+                outcome, facts = await self._judge(phase, signature, body)
             except Exception:
                 self._log.exception("a plan could not be applied", phase=phase.value)
                 outcome, facts = Outcome.FAILED, {"error": "the component failed; its log says how"}
@@ -130,7 +130,7 @@ class PlanDesk:
             self._log.info("plan", phase=phase.value, outcome=outcome.value, version=self.plan.plan_version)
         return _STATUS[outcome], orjson.dumps({"outcome": outcome.value, **facts, **self.state()})
 
-    def _judge(self, phase: Phase, signature: str, body: bytes) -> tuple[Outcome, dict[str, Any]]:
+    async def _judge(self, phase: Phase, signature: str, body: bytes) -> tuple[Outcome, dict[str, Any]]:
         if not is_signed(self._key, phase, body, signature):
             return Outcome.UNSIGNED, {"error": "not signed with this component's plan_key"}
         if self.component is None:
@@ -140,10 +140,10 @@ class PlanDesk:
         except PlanError as error:
             return Outcome.FAULTY, {"faults": [list(fault) for fault in error.faults]}
         if plan.plan_version == self.plan.plan_version:
-            return self._same_version(phase, plan)
-        return self._next_version(phase, plan, self.component)
+            return await self._same_version(phase, plan)
+        return await self._next_version(phase, plan, self.component)
 
-    def _same_version(self, phase: Phase, plan: Plan) -> tuple[Outcome, dict[str, Any]]:
+    async def _same_version(self, phase: Phase, plan: Plan) -> tuple[Outcome, dict[str, Any]]:
         if plan_digest(plan) != self._digest:
             return Outcome.REFUSED, _refusal(
                 "fleet.plan_version",
@@ -151,11 +151,11 @@ class PlanDesk:
                 f"raise it to {plan.plan_version + 1}, or bring the file that was applied",
             )
         if phase is Phase.SETTLE and not self.settled:
-            self._settle()
+            await self._settle()
             return Outcome.APPLIED, self._changed
         return Outcome.ALREADY, self._changed
 
-    def _next_version(
+    async def _next_version(
         self, phase: Phase, plan: Plan, component: PlannedComponent
     ) -> tuple[Outcome, dict[str, Any]]:
         reason = check_successor(self.plan, plan)
@@ -180,15 +180,15 @@ class PlanDesk:
             return Outcome.REFUSED, {**facts, **_refusal(error.field, str(error), "")}
         if phase is Phase.CHECK:
             return Outcome.CHECKED, facts
-        component.apply_plan(plan)
+        await component.apply_plan(plan)
         self.plan, self._digest, self.settled, self._changed = plan, plan_digest(plan), False, facts
         if phase is Phase.SETTLE:
-            self._settle()
+            await self._settle()
         return Outcome.APPLIED, facts
 
-    def _settle(self) -> None:
+    async def _settle(self) -> None:
         assert self.component is not None
-        self.component.settle_plan()
+        await self.component.settle_plan()
         self.settled = True
 
     def _keep(self, body: bytes) -> dict[str, Any]:

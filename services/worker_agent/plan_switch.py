@@ -1,5 +1,6 @@
 """An agent process goes over to the next version of its plan."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from kvcompass.plan.model import Plan
@@ -10,7 +11,8 @@ from services.worker_agent.served_worker import ServedWorker
 class AgentPlanSwitch:
     """`services.runtime.plan_desk.PlannedComponent` of all workers of a process.
 
-    A worker that leaves the plan is served until the plan is settled: edges send to it until then.
+    A worker that leaves the plan is served until the plan is settled: edges send to it until then. Between
+    two workers the loop goes on, so that leases are renewed: hashing what one holds anew may take a while.
     """
 
     def __init__(
@@ -29,18 +31,19 @@ class AgentPlanSwitch:
             if edge.region in regions:
                 self._dialer.component(edge.grpc_address)
 
-    def apply_plan(self, plan: Plan) -> None:
+    async def apply_plan(self, plan: Plan) -> None:
         """Registers at the lengths of both versions from now on."""
         planned = {worker.id for worker in plan.workers}
         self._leaving = [served for served in self._workers if served.agent.worker.id not in planned]
-        for served in self._workers:
-            if served not in self._leaving:
-                served.apply_plan(plan)
+        for served in [each for each in self._workers if each not in self._leaving]:
+            served.apply_plan(plan)
+            await asyncio.sleep(0)
 
-    def settle_plan(self) -> None:
+    async def settle_plan(self) -> None:
         """Withdraws what only the lengths of the version before had, and ends workers that have left."""
         for served in self._leaving:
             self._leave(served)
         self._leaving = []
-        for served in self._workers:
+        for served in list(self._workers):
             served.settle_plan()
+            await asyncio.sleep(0)

@@ -35,10 +35,10 @@ async def test_a_unit_hears_of_new_lengths_before_old_ones_are_withdrawn():
         assert set(registered_lengths(plan).tolist()) != set(registered_lengths(at_work.plan).tolist())
         switch = switch_of(at_work)
         switch.check_plan(plan)
-        switch.apply_plan(plan)
+        await switch.apply_plan(plan)
         both = keys_of(at_work.plan, PROMPT) | keys_of(plan, PROMPT)
         await eventually(lambda: set(at_work.unit.held) == both, "both versions' lengths")
-        switch.settle_plan()
+        await switch.settle_plan()
         await eventually(lambda: set(at_work.unit.held) == keys_of(plan, PROMPT), "the new lengths alone")
         await at_work.ready()
 
@@ -49,12 +49,12 @@ async def test_an_edge_that_joins_is_told_and_one_that_has_left_is_not():
         await eventually(lambda: bool(at_work.edge.loads), "the first edge is told")
         new = Edge("edge-new", "us", "127.0.0.1:1", "127.0.0.1:2", address)
         switch = switch_of(at_work)
-        switch.apply_plan(replace(at_work.plan, plan_version=2, edges=(*at_work.plan.edges, new)))
+        await switch.apply_plan(replace(at_work.plan, plan_version=2, edges=(*at_work.plan.edges, new)))
         await eventually(lambda: bool(joins.loads), "the new edge is told")
         assert joins.handshakes[0].plan_version == 2
         old = at_work.worker._load_tasks["edge-us"]
-        switch.settle_plan()
-        switch.apply_plan(replace(at_work.plan, plan_version=3, edges=(new,)))
+        await switch.settle_plan()
+        await switch.apply_plan(replace(at_work.plan, plan_version=3, edges=(new,)))
         await eventually(old.done, "the stream to the edge that left ends")
         told = len(joins.loads)
         await eventually(lambda: len(joins.loads) > told, "the other goes on")
@@ -67,10 +67,12 @@ async def test_a_worker_that_leaves_is_served_until_the_plan_is_settled():
         await at_work.ready()
         only = at_work.plan.workers[0]
         switch, task = switch_of(at_work), at_work.process._tasks["us-0"]
-        switch.apply_plan(replace(at_work.plan, plan_version=2, workers=(replace(only, id="other", slot=1),)))
+        await switch.apply_plan(
+            replace(at_work.plan, plan_version=2, workers=(replace(only, id="other", slot=1),))
+        )
         told = len(at_work.edge.loads)
         await eventually(lambda: len(at_work.edge.loads) > told, "still served")
-        switch.settle_plan()
+        await switch.settle_plan()
         await eventually(task.done, "served no more")
         health = at_work.process.ops._health()
         assert (health.ready, health.state) == (False, "left")

@@ -38,10 +38,10 @@ class Recorder:
         if self.refuses:
             raise KVCompassError(self.refuses, field="edge")
 
-    def apply_plan(self, plan: Plan) -> None:
+    async def apply_plan(self, plan: Plan) -> None:
         self.calls.append(f"apply {plan.plan_version}")
 
-    def settle_plan(self) -> None:
+    async def settle_plan(self) -> None:
         self.calls.append("settle")
 
 
