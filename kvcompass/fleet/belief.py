@@ -24,9 +24,13 @@ class Beliefs:
         self._recovery_us = recovery_ms * 1000.0
         self._recovered_at_us = 0
 
-    def apply_plan(self, workers: int, weight: float, recovery_ms: float) -> None:
-        """There are so many workers; those that are new are believed. `values` is another array then."""
-        self.values = np.pad(self.values, (0, workers - len(self.values)), constant_values=1.0)
+    def apply_plan(self, stay: NDArray[np.bool_], weight: float, recovery_ms: float) -> None:
+        """There are as many workers as flags; those that do not stay are believed anew.
+
+        `values` is another array then.
+        """
+        kept = np.pad(self.values, (0, len(stay) - len(self.values)), constant_values=1.0)
+        self.values = np.where(stay, kept, 1.0)
         self._weight = weight
         self._recovery_us = recovery_ms * 1000.0
 

@@ -83,12 +83,19 @@ class FleetView:
         Workers that stay keep their loads, beliefs, suspicions and requests under way; the arrays are others.
         """
         before = copy(self)
-        self.beliefs.apply_plan(
-            len(plan.workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms
-        )
+        stay = np.zeros(len(plan.workers), np.bool_)
+        stay[: len(before)] = [
+            worker.id == known for worker, known in zip(plan.workers, before.worker_ids, strict=False)
+        ]
+        self.beliefs.apply_plan(stay, plan.routing.belief_weight, plan.routing.belief_recovery_ms)
         self.in_flight.grow(len(plan.workers))
         self._begin(plan, plan.region_index(before.plan.regions[before.origin]))
-        self._remember(before)
+        self._remember(before, np.flatnonzero(stay))
+
+    def free_seats(self) -> frozenset[int]:
+        """Seats whose workers have left, and at which no request of this edge is under way."""
+        seats = enumerate(self.plan.workers)
+        return frozenset(i for i, worker in seats if is_vacant(worker) and not self.in_flight.requests[i])
 
     def _begin(self, plan: Plan, origin: int) -> None:
         """Everything that follows from the plan, and of the workers that nothing is known."""
@@ -164,16 +171,15 @@ class FleetView:
         self._standing_until_us = _NEVER_US
         self.standing_version += 1
 
-    def _remember(self, before: "FleetView") -> None:
-        """Take over what was known of the workers of a view whose seats are the first of this one."""
-        known = len(before)
-        self.queue_ms[:known] = before.queue_ms
-        self.standing[:known] = before.standing
-        self._last[:known] = before._last
-        self._learned_us[:known] = before._learned_us
-        self._reported_ms[:known] = before._reported_ms
-        self._suspected_until_us[:known] = before._suspected_until_us
-        self._declined_until_us[:known] = before._declined_until_us
+    def _remember(self, before: "FleetView", stay: NDArray[np.int64]) -> None:
+        """Take over what was known of the workers that have the seats `stay` in both."""
+        self.queue_ms[stay] = before.queue_ms[stay]
+        self.standing[stay] = before.standing[stay]
+        self._last[stay] = before._last[stay]
+        self._learned_us[stay] = before._learned_us[stay]
+        self._reported_ms[stay] = before._reported_ms[stay]
+        self._suspected_until_us[stay] = before._suspected_until_us[stay]
+        self._declined_until_us[stay] = before._declined_until_us[stay]
         measured, planned = self._last["prefill_ms_per_token"], self._kept["planned_rate"]
         believed = np.clip(measured, planned / RATE_BAND, planned * RATE_BAND)
         self.prefill_ms_per_token[:] = np.where(measured > 0.0, believed, planned)

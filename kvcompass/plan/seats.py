@@ -1,28 +1,34 @@
 """The plan as a running edge holds it: workers keep the index by which requests under way know them."""
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from kvcompass.plan.model import Plan, Worker
 from kvcompass.plan.sections import UNASSIGNED
 
 
-def seated(before: Plan, plan: Plan) -> Plan:
-    """Return the next version of a plan with its workers in the order of the one before, new ones behind.
+def seated(before: Plan, plan: Plan, free: Collection[int] = ()) -> Plan:
+    """Return the next version of a plan with its workers in the order of the one before.
 
     A worker that the next version does not have keeps its seat and has no place (table and slot -1): nothing
-    of any view is read as its own and no request may go to it. A removed worker that comes back gets a seat
-    like a new one.
+    of any view is read as its own and no request may go to it. Workers that are new, or come back, take free
+    seats, then seats behind all others; so there are never many more seats than workers.
 
     Args:
         before: A plan, or what this gave for the version before.
         plan: The next version, as parsed.
+        free: Vacant seats of `before` that no request under way is at.
     """
-    coming = {worker.id: worker for worker in plan.workers}
+    stay = {worker.id for worker in before.workers if not is_vacant(worker)}
+    known = {worker.id: worker for worker in plan.workers if worker.id in stay}
+    coming = [worker for worker in plan.workers if worker.id not in stay]
     workers = []
-    for worker in before.workers:
-        stays = None if is_vacant(worker) else coming.pop(worker.id, None)
-        workers.append(stays or replace(worker, table=UNASSIGNED, slot=UNASSIGNED))
-    return replace(plan, workers=(*workers, *coming.values()))
+    for seat, worker in enumerate(before.workers):
+        if is_vacant(worker):
+            workers.append(coming.pop(0) if coming and seat in free else worker)
+        else:
+            workers.append(known.get(worker.id) or replace(worker, table=UNASSIGNED, slot=UNASSIGNED))
+    return replace(plan, workers=(*workers, *coming))
 
 
 def is_vacant(worker: Worker) -> bool:

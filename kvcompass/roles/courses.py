@@ -188,6 +188,10 @@ class CarriedCourse:
         self._courses = courses
         self._role = courses.role
         self._named = worker
+        planned = courses.plan.workers[worker]
+        self.named_id = planned.id
+        """Of the worker named, whoever has its seat later."""
+        self._group = planned.sharing_group
         self._claim = claim
         self._prompt_tokens = prompt_tokens
         self._left = max(1, min(attempts, courses.attempts))
@@ -204,9 +208,8 @@ class CarriedCourse:
             return None
         workers = self._courses.plan.workers
         worker, new_tokens = self._named, max(0, self._prompt_tokens - self._claim)
-        if self._tried or is_vacant(workers[worker]):
-            group = workers[worker].sharing_group
-            sibling = self._role.stand_in(self._prompt_tokens, group, now_us, self._tried)
+        if self._tried or is_vacant(workers[worker]) or workers[worker].id != self.named_id:
+            sibling = self._role.stand_in(self._prompt_tokens, self._group, now_us, self._tried)
             if isinstance(sibling, NoWorker):
                 return sibling
             worker, new_tokens = sibling.worker, self._prompt_tokens

@@ -56,7 +56,8 @@ class EdgePlanSwitch:
 
         An edge that the plan does not have any more says that it is not ready, and serves whoever comes.
         """
-        seats, queries = seated(self.role.fleet.plan, plan), query_plan(plan)
+        fleet = self.role.fleet
+        seats, queries = seated(fleet.plan, plan, fleet.free_seats()), query_plan(plan)
         self.view.apply_shape(index_shape(plan))
         origin = plan.region_index(self.role.region)
         lookup = LookupUnit(self.view, queries, WorkerMap.of_plan(seats), origin)

@@ -36,7 +36,7 @@ class Edge:
 
     def apply(self, plan: Plan) -> None:
         self.plan = plan
-        seats = seated(self.role.fleet.plan, plan)
+        seats = seated(self.role.fleet.plan, plan, self.role.fleet.free_seats())
         self.lookup = FakeLookup(len(seats.workers))
         self.role.apply_plan(seats, query_plan(plan).rungs, self.lookup)
         self.courses.apply_plan(seats)
@@ -232,6 +232,44 @@ def test_a_peers_request_for_a_worker_that_has_left_goes_to_a_sibling(failed_bef
     attempt = course.next(edge.now_us)
     assert isinstance(attempt, Attempt)
     assert attempt.worker_id == "us-1"
+
+
+def test_a_seat_that_is_given_again_remembers_nothing_and_a_request_for_the_one_before_passes_it_by():
+    plan = running_plan()
+    edge = Edge(plan)
+    edge.report(plan, {worker.id: 50.0 for worker in plan.workers})
+    edge.role.fleet.beliefs.observe(0, 100, 0, edge.now_us)
+    edge.role.fleet.suspect(0, edge.now_us + 60 * SECOND)
+    course = edge.courses.carry(0, 128, TOKENS, 3)
+    edge.apply(replace(plan, workers=plan.workers[1:], plan_version=2))
+    new = replace(plan.workers[0], id="us-9", slot=9)
+    edge.apply(replace(plan, workers=(*plan.workers[1:], new), plan_version=3))
+    fleet = edge.role.fleet
+    fleet.refresh(edge.now_us)
+    assert fleet.index_of["us-9"] == 0
+    assert len(fleet) == len(plan.workers)
+    assert fleet.beliefs.values[0] == 1.0
+    assert fleet.standing_of(0) is Standing.UNKNOWN
+    assert fleet.age_ms(0, edge.now_us) is None
+    attempt = course.next(edge.now_us)
+    assert isinstance(attempt, Attempt)
+    assert attempt.worker_id == "us-1"
+    assert course.named_id == "us-0"
+
+
+def test_a_seat_with_a_request_under_way_is_not_given_again():
+    plan = running_plan()
+    edge = Edge(plan)
+    edge.report(plan, {worker.id: 50.0 for worker in plan.workers[1:]} | {"us-0": 0.0})
+    decision = edge.decide()
+    assert isinstance(decision, Decision)
+    assert decision.worker == 0
+    edge.role.started("r", decision, edge.now_us)
+    edge.apply(replace(plan, workers=plan.workers[1:], plan_version=2))
+    new = replace(plan.workers[0], id="us-9", slot=9)
+    edge.apply(replace(plan, workers=(*plan.workers[1:], new), plan_version=3))
+    assert edge.role.fleet.index_of["us-9"] == len(plan.workers)
+    assert edge.role.finished("r", 0, edge.now_us) is not None
 
 
 def test_an_index_names_seats_and_no_vacant_one():

@@ -3,11 +3,29 @@
 from dataclasses import replace
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from kvcompass.plan.model import Plan
 from kvcompass.plan.seats import is_vacant, seated
 from tests.models.plan_changes import histories, running_plan
 from tests.models.routing_fleets import make_plan
+
+
+@given(histories(running_plan(), most=8), st.data())
+def test_free_seats_are_given_again_and_no_other(plans: list[Plan], data: st.DataObject):
+    seats = plans[0]
+    for plan in plans[1:]:
+        before = seats
+        vacant = [seat for seat, worker in enumerate(before.workers) if is_vacant(worker)]
+        free = data.draw(st.sets(st.sampled_from(vacant))) if vacant else set()
+        seats = seated(before, plan, free)
+        for seat, worker in enumerate(before.workers):
+            if seat not in free:
+                assert seats.workers[seat].id == worker.id
+        taken = [worker for worker in seats.workers if not is_vacant(worker)]
+        assert sorted(taken, key=_id) == sorted(plan.workers, key=_id)
+        still_free = [seat for seat in free if is_vacant(seats.workers[seat])]
+        assert not still_free or len(seats.workers) == len(before.workers)
 
 
 @given(histories(running_plan(), most=8))

@@ -196,9 +196,7 @@ class _Passage:
         """What a refusal tells the origin. One that is final names the worker: it is for the client."""
         headers = [self._load(), (ATTEMPTS_HEADER.encode(), b"%d" % self.course.used)]
         if error.final:
-            headers.append(
-                (WORKER_HEADER.encode(), self._role.fleet.worker_ids[self._carried.worker].encode())
-            )
+            headers.append((WORKER_HEADER.encode(), self.course.named_id.encode()))
         return headers
 
     def _load(self) -> Header:
