@@ -223,13 +223,15 @@ class EdgeRole:
     # --- load ---------------------------------------------------------------------------------------
 
     def on_worker_load(self, message: AgentLoad, now_us: int) -> LoadVerdict:
-        """A report of an agent of this region."""
+        """A report of an agent of this region; one with a handshake begins a stream."""
         load = message.load
         worker = self._own_workers.get(load.worker_id)
         if worker is None:
             known = load.worker_id in self.fleet.index_of
             verdict = LoadVerdict.WRONG_REGION if known else LoadVerdict.UNKNOWN_SENDER
-        elif not self._agents.admit(load.worker_id, message.epoch, message.sequence):
+        elif not self._is_newest(
+            self._agents, load.worker_id, message.epoch, message.sequence, opens=message.handshake is not None
+        ):
             verdict = LoadVerdict.OLD_SEQUENCE
         else:
             self.fleet.report(worker, load, now_us)
@@ -237,9 +239,12 @@ class EdgeRole:
         self.load_verdicts[verdict] += 1
         return verdict
 
-    def on_region_load(self, message: RegionLoad, now_us: int) -> LoadVerdict:
-        """The queue vector of another region: a broadcast, or the piggyback of a response."""
-        verdict = self._judge_region_load(message)
+    def on_region_load(self, message: RegionLoad, now_us: int, *, opens: bool = False) -> LoadVerdict:
+        """The queue vector of another region: a broadcast, or the piggyback of a response.
+
+        `opens`: it is the first of a stream of broadcasts.
+        """
+        verdict = self._judge_region_load(message, opens=opens)
         self.load_verdicts[verdict] += 1
         if verdict is LoadVerdict.ACCEPTED:
             workers, strangers = self._region_workers.find(message.region, message.workers)
@@ -323,12 +328,17 @@ class EdgeRole:
             self.expected.ended(request_id)
         return self.fleet.start(request_id, flight)
 
-    def _judge_region_load(self, message: RegionLoad) -> LoadVerdict:
+    def _judge_region_load(self, message: RegionLoad, *, opens: bool) -> LoadVerdict:
         region = self._region_of_edge.get(message.edge_id)
         if region is None:
             return LoadVerdict.UNKNOWN_SENDER
         if region != message.region or region == self.region:
             return LoadVerdict.WRONG_REGION
-        if not self._edges.admit(message.edge_id, message.epoch, message.sequence):
+        if not self._is_newest(self._edges, message.edge_id, message.epoch, message.sequence, opens=opens):
             return LoadVerdict.OLD_SEQUENCE
         return LoadVerdict.ACCEPTED
+
+    def _is_newest(
+        self, guard: SequenceGuard, sender: str, epoch: int, sequence: int, *, opens: bool
+    ) -> bool:
+        return (guard.open if opens else guard.admit)(sender, epoch, sequence)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from kvcompass.errors import LayoutMismatchError
 from kvcompass.plan.layout import check_layout, check_plan_version
-from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, Refusal
+from kvcompass.roles.messages import PROTOCOL_VERSION, STREAM_FIELD, Handshake, Refusal
 
 
 def check_handshake(handshake: Handshake, layout: Mapping[str, str], plan_version: int) -> Refusal | None:
@@ -26,3 +26,12 @@ def check_handshake(handshake: Handshake, layout: Mapping[str, str], plan_versio
     except LayoutMismatchError as error:
         return Refusal(error.field, f"{handshake.component_id}: {error}")
     return None
+
+
+def superseded(sender: str) -> Refusal:
+    """What a stream is told when a newer one of the same sender has taken its place: the newest is believed.
+
+    A sender that is alive opens another one and is believed again. So whoever speaks in another's name, by
+    mistake or not, silences it for a moment only, and both sides see it.
+    """
+    return Refusal(STREAM_FIELD, f"a newer stream of {sender} has taken this one's place")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kvcompass.keys.shards import keys_of
 from kvcompass.plan.model import Plan
-from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.handshake import check_handshake, superseded
 from kvcompass.roles.messages import (
     MESSAGE_KEYS_MOST,
     Acknowledgement,
@@ -211,6 +211,8 @@ class MaintenanceUnit:
                 source.lease_until_us = now_us + self._lease_us
             source.epoch = hello.handshake.epoch
             source.lease_ended = False
+        if new_agent and source.session is not None:
+            self.counters.superseded_agents += 1
         source.session = session = AgentSession(hello.worker_id)
         source.sequence = hello.holdings.sequence
         self._drop_report(source)
@@ -231,9 +233,7 @@ class MaintenanceUnit:
         if source is None:
             return self._refused(self._not_planned(session.worker_id))
         if source.session is not session:
-            return self._refused(
-                Refusal("stream", "a newer stream of this worker has taken this one's place")
-            )
+            return self._refused(superseded(session.worker_id))
         match message:
             case Edits():
                 return self._on_edits(source, message, now_us)

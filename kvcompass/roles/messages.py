@@ -35,6 +35,10 @@ class Handshake:
     """`kvcompass.plan.layout.layout_fields`; must be equal field by field."""
 
 
+STREAM_FIELD: Final = "stream"
+"""Field of a refusal that ends a stream and says nothing of the next one: it may be opened at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The answer to what is not accepted; the stream ends after it."""

@@ -41,5 +41,7 @@ class UnitCounters(DeskCounters):
     """Changes that no patch tells: each sends every subscriber a snapshot."""
     growths: int = 0
     """Tables doubled in place."""
+    superseded_agents: int = 0
+    """An agent of another epoch took the place of one whose stream was open."""
     over_bound: int = 0
     """Refusals of workers that have more keys than the plan allows them."""

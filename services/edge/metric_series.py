@@ -38,5 +38,7 @@ def foresee(metrics: EdgeMetrics, plan: Plan, region: str) -> None:
         metrics.retries.labels(f"status_{status}")
     for origin, outcome in product(others, Outcome):
         metrics.peer_requests.labels(origin, outcome)
+    for source, process in product(("agent", "broadcast"), ("same", "another")):
+        metrics.superseded.labels(source, process)
     for source, verdict in product(("agent", "broadcast", "piggyback"), LoadVerdict):
         metrics.loads.labels(source, verdict.value)

@@ -104,6 +104,13 @@ class EdgeMetrics:
             "outcome",
         )
         self.peer_moves = counter("peer_moves_total", "Of those, moved to a sibling of the named worker.")
+        self.superseded = counter(
+            "superseded_load_streams_total",
+            "Open load streams whose place a newer one of the same sender took, by source and by whether the "
+            "same process opened it or another.",
+            "source",
+            "process",
+        )
         self.loads = counter(
             "loads_total", "Load messages, by source and whether they were used.", "source", "use"
         )

@@ -19,6 +19,7 @@ _COUNTERS = {
     "rebuilds": "Table rebuilds; each sends every subscriber a snapshot.",
     "growths": "Tables doubled in place, which needs no snapshot.",
     "refusals": "Handshakes and messages refused.",
+    "superseded_agents": "Open streams of a worker whose place another agent took: two, if it goes on.",
     "over_bound": "Refusals of workers that have more keys than the plan allows.",
     "snapshots": "Snapshots begun.",
     "overflows": "Subscribers that fell off the log and were sent a snapshot.",

@@ -12,7 +12,7 @@ from kvcompass.fleet.load import WorkerLoad
 from kvcompass.roles.messages import PROTOCOL_VERSION, AgentLoad, Handshake, LoadReply, Refusal
 from services.runtime.logs import get_logger
 from services.wire import rpc
-from services.worker_agent.reconnect import REFUSED_S, Backoff, reason_of
+from services.worker_agent.reconnect import Backoff, reason_of, refused_s
 from services.worker_agent.settings import StreamSettings
 
 
@@ -64,7 +64,7 @@ class LoadStream:
                 await self._stream()
             except LayoutMismatchError as error:
                 self._failed(f"refused: {error.field}: {error}")
-                pause_s = backoff.next_s(least_s=REFUSED_S)
+                pause_s = backoff.next_s(least_s=refused_s(error))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
                 if not self.problem:
                     backoff.reset()

@@ -5,11 +5,14 @@ from typing import Final
 
 import grpc.aio
 
+from kvcompass.errors import LayoutMismatchError
+from kvcompass.roles.messages import STREAM_FIELD
+
 _FIRST_S: Final = 0.1
 _LONGEST_S: Final = 2.0
 """A healed partition is noticed within this time."""
-REFUSED_S: Final = 5.0
-"""A refusal lasts until somebody changes a plan."""
+_REFUSED_S: Final = 5.0
+"""A refusal of what a component is lasts until somebody changes a plan."""
 
 
 class Backoff:
@@ -27,6 +30,11 @@ class Backoff:
         pause_s = max(self._pause_s, least_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_S)
         return pause_s * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def refused_s(error: LayoutMismatchError) -> float:
+    """Return how long to wait at least after a refusal, in seconds; a new stream may be opened at once."""
+    return 0.0 if error.field == STREAM_FIELD else _REFUSED_S
 
 
 def reason_of(error: Exception) -> str:

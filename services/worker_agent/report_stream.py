@@ -12,7 +12,7 @@ from kvcompass.roles.messages import AgentToUnit, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from services.runtime.logs import get_logger
 from services.wire import rpc
-from services.worker_agent.reconnect import REFUSED_S, Backoff, reason_of
+from services.worker_agent.reconnect import Backoff, reason_of, refused_s
 from services.worker_agent.settings import StreamSettings
 
 _RENEWALS_A_LEASE: Final = 3
@@ -74,7 +74,7 @@ class ReportStream:
                 continue
             except LayoutMismatchError as error:
                 self._failed(f"refused: {error.field}: {error}")
-                pause_s = backoff.next_s(least_s=REFUSED_S)
+                pause_s = backoff.next_s(least_s=refused_s(error))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
                 if self.report.welcomed:
                     backoff.reset()

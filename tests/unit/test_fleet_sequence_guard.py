@@ -22,6 +22,40 @@ def test_a_new_epoch_starts_over_and_its_predecessor_is_gone() -> None:
     assert guard.admit("a", 3, 2)
 
 
+def test_a_new_stream_brings_its_epoch_back() -> None:
+    guard = SequenceGuard()
+    assert guard.open("a", 9, 100)
+    assert guard.open("a", 3, 1), "another process speaks for the sender"
+    assert not guard.admit("a", 9, 101)
+    assert guard.open("a", 9, 102), "the first one comes again"
+    assert guard.admit("a", 9, 103)
+    assert not guard.admit("a", 3, 2)
+    assert guard.open("a", 3, 3)
+    assert not guard.open("a", 9, 103), "old news; but the stream stands"
+    assert guard.admit("a", 9, 104)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.booleans()), max_size=60))
+def test_what_a_stream_opened_last_says_stands_and_is_never_older(
+    messages: list[tuple[int, int, bool]],
+) -> None:
+    """By epochs that open streams only: whoever opened last is believed, each sequence once."""
+    guard, newest, speaks = SequenceGuard(), dict[int, int](), -1
+    for epoch, sequence, opens in messages:
+        if opens:
+            accepted, known = guard.open("a", epoch, sequence), epoch in newest
+            assert accepted or known
+            speaks = epoch
+        elif epoch == speaks:
+            accepted = guard.admit("a", epoch, sequence)
+        else:
+            continue
+        if accepted:
+            newest[epoch] = sequence
+        assert guard.admit("a", epoch, newest.get(epoch, sequence) + 1)
+        newest[epoch] = newest.get(epoch, sequence) + 1
+
+
 def test_senders_do_not_disturb_one_another() -> None:
     guard = SequenceGuard()
     assert guard.admit("a", 1, 10)

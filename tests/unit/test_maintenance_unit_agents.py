@@ -8,6 +8,7 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.roles import maintenance_unit
 from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit
 from kvcompass.roles.messages import (
+    STREAM_FIELD,
     Acknowledgement,
     AgentToUnit,
     FullReport,
@@ -118,6 +119,27 @@ def test_a_hole_makes_the_unit_ask_once_and_ignore_edits_until_the_report():
     assert held(unit) == a.holdings
     tell(unit, session, [a.edit({4: 2})])
     assert held(unit) == a.holdings
+
+
+def test_an_agent_that_another_spoke_for_is_told_and_believed_again_in_its_own_epoch():
+    unit, a, forger = new_unit(), agent(k1=1, k2=2), agent()
+    session, _ = connect(unit, a)
+    tell(unit, session, a.full_report())
+    forger.epoch = 666
+    forged, _ = connect(unit, forger)
+    assert unit.counters.superseded_agents == 1
+    (refusal,) = tell(unit, session, [a.renewal()])
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == STREAM_FIELD, "it may come again at once"
+    session, welcome = connect(unit, a)
+    if welcome.full_report_wanted:
+        tell(unit, session, a.full_report())
+    assert tell(unit, session, [a.edit({3: 1})])[-1] == Acknowledgement(a.sequence)
+    assert held(unit) == a.holdings == {1: 1, 2: 2, 3: 1}
+    (refusal,) = tell(unit, forged, [forger.edit({4: 1})])
+    assert isinstance(refusal, Refusal)
+    assert held(unit) == a.holdings
+    assert unit.counters.superseded_agents == 2
 
 
 def test_an_old_edit_is_ignored_and_counted():

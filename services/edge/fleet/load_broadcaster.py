@@ -9,7 +9,7 @@ from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad
 from kvcompass.plan.model import Plan
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.messages import Handshake, Refusal, RegionBroadcast
+from kvcompass.roles.messages import STREAM_FIELD, Handshake, LoadReply, Refusal, RegionBroadcast
 from services.edge.metrics import EdgeMetrics
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
@@ -23,6 +23,9 @@ _WRITE_S = 2.0
 _RECONNECT_S = 0.5
 _REFUSED_S = 5.0
 """A refusal lasts until somebody changes a plan."""
+
+
+_Call = grpc.aio.StreamStreamCall[RegionBroadcast, LoadReply]
 
 
 @dataclass(slots=True)
@@ -119,7 +122,8 @@ class LoadBroadcaster:
             while True:
                 try:
                     refusal = await self._stream(channel, edge_id)
-                    reason, pause_s = f"refused, {refusal.field}: {refusal.message}", _REFUSED_S
+                    reason = f"refused, {refusal.field}: {refusal.message}"
+                    pause_s = _RECONNECT_S if refusal.field == STREAM_FIELD else _REFUSED_S
                 except (
                     grpc.aio.AioRpcError,
                     asyncio.InvalidStateError,
@@ -146,9 +150,37 @@ class LoadBroadcaster:
                 return reply
             self._lost.pop(edge_id, None)
             self._log.info("peer edge reached", peer=edge_id)
-            while True:
-                load = await mailbox.take()
-                async with asyncio.timeout(_WRITE_S):
-                    await call.write(RegionBroadcast(None, load))
+            return await self._send_on(call, mailbox)
         finally:
             call.cancel()
+
+    async def _send_on(self, call: _Call, mailbox: _Mailbox) -> Refusal:
+        """Until the peer says that a newer stream has taken this one's place, or the stream breaks."""
+        sending = asyncio.create_task(_send(call, mailbox), name="broadcasts")
+        answering = asyncio.create_task(_answer(call), name="answers")
+        try:
+            await asyncio.wait((sending, answering), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+            reply = await answering
+        finally:
+            sending.cancel()
+            answering.cancel()
+            await asyncio.gather(sending, answering, return_exceptions=True)
+        if not isinstance(reply, Refusal):
+            raise ProtocolError("the peer ended the stream", field="stream")
+        # To a region that gets piggybacks no broadcast may be due for long, and it believes none meanwhile.
+        mailbox.put(self._role.region_load(now_us()))
+        return reply
+
+
+async def _answer(call: _Call) -> LoadReply | None:
+    reply = await read(call)
+    return reply  # noqa: RET504 - what is returned would be taken for the type of the call's messages
+
+
+async def _send(call: _Call, mailbox: _Mailbox) -> None:
+    while True:
+        load = await mailbox.take()
+        async with asyncio.timeout(_WRITE_S):
+            await call.write(RegionBroadcast(None, load))

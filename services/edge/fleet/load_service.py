@@ -9,8 +9,9 @@ from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import LoadVerdict
 from kvcompass.plan.model import Plan
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.handshake import check_handshake, superseded
 from kvcompass.roles.messages import (
+    STREAM_FIELD,
     Acknowledgement,
     AgentLoad,
     Handshake,
@@ -18,6 +19,7 @@ from kvcompass.roles.messages import (
     Refusal,
     RegionBroadcast,
 )
+from services.edge.fleet.load_turns import LoadTurns
 from services.edge.metrics import EdgeMetrics
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
@@ -36,8 +38,10 @@ class _Kind(Generic[_Message]):
     source: str
     """Metric label."""
     sender: Callable[[_Message], str]
-    sequence: Callable[[_Message], int]
+    number: Callable[[_Message], tuple[int, int]]
+    """Epoch and sequence."""
     take: Callable[[_Message, int], LoadVerdict]
+    turns: LoadTurns
 
 
 class LoadService:
@@ -51,14 +55,18 @@ class LoadService:
         self._agents: _Kind[AgentLoad] = _Kind(
             "agent",
             lambda message: message.load.worker_id,
-            lambda message: message.sequence,
+            lambda message: (message.epoch, message.sequence),
             role.on_worker_load,
+            LoadTurns(),
         )
         self._edges: _Kind[RegionBroadcast] = _Kind(
             "broadcast",
             lambda message: message.load.edge_id,
-            lambda message: message.load.sequence,
-            lambda message, now_us: role.on_region_load(message.load, now_us),
+            lambda message: (message.load.epoch, message.load.sequence),
+            lambda message, now_us: role.on_region_load(
+                message.load, now_us, opens=message.handshake is not None
+            ),
+            LoadTurns(),
         )
 
     def apply_plan(self, plan: Plan) -> None:
@@ -82,26 +90,40 @@ class LoadService:
     async def _serve(
         self, messages: AsyncIterator[_Message], kind: _Kind[_Message]
     ) -> AsyncIterator[LoadReply]:
-        """Answers the first message; the others need no answer. A stream speaks for one sender only."""
+        """Answers the first message; the others need no answer.
+
+        A stream speaks for one process only. The newest stream of a sender is believed, and the one before
+        is told so and ended: a sender that another has spoken for comes again, and is believed again.
+        """
         sender = "unknown"
         try:
             async with asyncio.timeout(_FIRST_S):
                 first = await anext(messages)
             sender = kind.sender(first)
+            epoch, sequence = kind.number(first)
             refusal = self._refusal(first.handshake, sender)
             if refusal is not None:
                 yield refusal
                 return
-            yield Acknowledgement(kind.sequence(first))
-            self._take(first, kind)
-            async for message in messages:
-                if kind.sender(message) != sender:
-                    raise ProtocolError(f"load of {kind.sender(message)!r}", field="load")
-                self._take(message, kind)
+            with kind.turns.take(sender, epoch) as turn:
+                if turn.instead_of is not None:
+                    self._superseding(sender, kind.source, another=turn.instead_of != epoch)
+                self._take(first, kind)
+                yield Acknowledgement(sequence)
+                async with turn:
+                    async for message in messages:
+                        if kind.sender(message) != sender or kind.number(message)[0] != epoch:
+                            raise ProtocolError(
+                                f"load of {kind.sender(message)!r} in epoch {kind.number(message)[0]}",
+                                field="load",
+                            )
+                        self._take(message, kind)
+                if turn.is_over:
+                    yield superseded(sender)
         except StopAsyncIteration:
             return
         except TimeoutError:
-            yield Refusal("stream", f"no first message within {_FIRST_S:g} s")
+            yield Refusal(STREAM_FIELD, f"no first message within {_FIRST_S:g} s")
         except ProtocolError as error:
             self._metrics.loads.labels(kind.source, "malformed").inc()
             self._log.warning("bad load", sender=sender, field=error.field, error=str(error))
@@ -110,6 +132,17 @@ class LoadService:
     def _take(self, message: _Message, kind: _Kind[_Message]) -> None:
         verdict = kind.take(message, now_us())
         self._metrics.loads.labels(kind.source, verdict.value).inc()
+
+    def _superseding(self, sender: str, source: str, *, another: bool) -> None:
+        """`another`: process than the one whose stream was open."""
+        self._metrics.superseded.labels(source, "another" if another else "same").inc()
+        if another:
+            self._log.warning(
+                "an open load stream was replaced by one of another process: two speak for one sender,"
+                " or it was restarted",
+                sender=sender,
+                source=source,
+            )
 
     def _refusal(self, handshake: Handshake | None, sender: str) -> Refusal | None:
         if handshake is None:
