@@ -136,12 +136,23 @@ class FollowerCounters:
     resubscriptions: Counter[ResubscribeReason] = field(default_factory=Counter)
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedSnapshot:
+    """What the newest snapshot was like."""
+
+    size: int
+    """Bytes."""
+    took_us: int
+    """From its first chunk until the view was replaced."""
+
+
 @dataclass(slots=True)
 class _PartialSnapshot:
     head: SnapshotChunk
-    chunks: int
+    began_us: int
+    chunks: int = 0
     """Taken so far."""
-    size: int
+    size: int = 0
 
 
 class IndexFollower:
@@ -162,6 +173,8 @@ class IndexFollower:
         self.stale_after_us = stale_after_us
         self.refusal: Refusal | None = None
         """The refusal of whom it would follow, until somebody accepts."""
+        self.last_snapshot: LoadedSnapshot | None = None
+        """None before the first."""
         self.was_exact = False
         """The view was EXACT at some time of this stream, or of the one that has just ended."""
         self._view = view
@@ -299,7 +312,7 @@ class IndexFollower:
 
     def _on_chunk(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
         if chunk.chunk == 0:
-            self._partial = _PartialSnapshot(chunk, 0, 0)
+            self._partial = _PartialSnapshot(chunk, now_us)
             self._view.begin_snapshot(self.shard)
         partial = self._partial
         if partial is None or not _continues(partial, chunk):
@@ -319,13 +332,14 @@ class IndexFollower:
             if partial.chunks < chunk.chunks:
                 return None
             self._partial = None
-            return self._load(chunk, now_us)
+            return self._load(partial, now_us)
         except ProtocolError as error:
             self._partial = None
             self._snapshot_wanted = True
             return Resubscribe(ResubscribeReason.BROKEN, str(error))
 
-    def _load(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
+    def _load(self, partial: _PartialSnapshot, now_us: int) -> Resubscribe | None:
+        chunk = partial.head
         same_epoch = chunk.unit_epoch == self._unit_epoch
         if same_epoch and not self._snapshot_wanted and chunk.sequence < self.applied_sequence:
             self.counters.old_groups += 1
@@ -334,6 +348,7 @@ class IndexFollower:
         self._view.end_snapshot(self.shard, chunk.sequence, chunk.digest)
         self._unit_epoch = chunk.unit_epoch
         self.counters.snapshots += 1
+        self.last_snapshot = LoadedSnapshot(partial.size, now_us - partial.began_us)
         self._snapshot_wanted = False
         self._verified = self.was_exact = True
         self._heard(now_us)

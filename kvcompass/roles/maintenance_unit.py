@@ -37,7 +37,7 @@ from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.unit_capture import UnitCapture
 from kvcompass.roles.unit_desk import UnitDesk
 from kvcompass.roles.unit_snapshot_bytes import SavedWorker, SnapshotHead
-from kvcompass.roles.worker_source import AgentSession, PartialReport, WorkerSource
+from kvcompass.roles.worker_source import AgentSession, PartialReport, Registered, WorkerSource
 
 EDIT_SLICE: Final = 256
 """Keys edited at once; bounds a log entry, so that a view applies it without holding requests up."""
@@ -135,6 +135,10 @@ class MaintenanceUnit:
     def live_workers(self) -> list[str]:
         """Workers with a lease."""
         return [worker_id for worker_id, source in self._sources.items() if source.lease_until_us is not None]
+
+    def registered(self, now_us: int) -> dict[str, Registered]:
+        """How each worker stands."""
+        return {worker_id: source.registered(now_us) for worker_id, source in self._sources.items()}
 
     def held(self) -> dict[str, tuple[int, int]]:
         """By worker, how many keys the table has for it and their `holdings_digest`. Cheap."""

@@ -2,11 +2,40 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.plan.model import Worker
+
+
+class Registration(StrEnum):
+    """How a worker stands at a unit. A closed set: it is a metric's label."""
+
+    ABSENT = "absent"
+    """No agent has connected for it since the unit's start, and nothing is held for it."""
+    LIVE = "live"
+    """It has a lease, a stream, and the table holds what it says."""
+    AWAITED = "awaited"
+    """It has a lease; its report, or the rest of its edits, is still to come into the table."""
+    SILENT = "silent"
+    """It has no stream. What it holds stays until its lease ends."""
+    ENDED = "ended"
+    """Its lease has ended: it is cleared in every view until its engine and its agent are back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A worker at a unit, for people."""
+
+    registration: Registration
+    agent_epoch: int
+    """0 before an agent has connected."""
+    sequence: int
+    """Newest of the agent's that was received in order."""
+    lease_left_us: int | None
+    """None when there is no lease."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,3 +92,17 @@ class WorkerSource:
     def awaited(self) -> bool:
         """The table may lack something of what the worker holds, and a report may still come."""
         return (not self.in_step or bool(self.backlog)) and not self.lease_ended
+
+    def registered(self, now_us: int) -> Registered:
+        """How it stands."""
+        left_us = None if self.lease_until_us is None else max(0, self.lease_until_us - now_us)
+        return Registered(self._registration(), self.epoch, self.sequence, left_us)
+
+    def _registration(self) -> Registration:
+        if self.lease_ended:
+            return Registration.ENDED
+        if self.lease_until_us is None:
+            return Registration.ABSENT
+        if self.session is None:
+            return Registration.SILENT
+        return Registration.AWAITED if self.awaited else Registration.LIVE

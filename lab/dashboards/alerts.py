@@ -67,6 +67,63 @@ def alerts() -> Iterator[Alert]:
         "The agent's /health says which: restart the engine, or give it the plan's model and block size.",
     )
     yield Alert(
+        "KVCompassWorkerNotRegistered",
+        f"{signals.unregistered(metrics, 'worker', 'instance')} > 0",
+        "1m",
+        Severity.TICKET,
+        "{{ $labels.worker }} has no lease at {{ $labels.instance }}: nobody is routed to its cache.",
+        "Its agent's /health says why: the engine is down, the way to the unit is cut, or the unit refuses.",
+    )
+    yield Alert(
+        "KVCompassLeasesEnd",
+        f"{metrics.a_minute('kvcompass_maintenance_leases_ended_total', 'instance')} > 1",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} clears workers again and again: {{ $value | humanize }} a minute.",
+        "An agent or its engine dies and comes back, or the way to it is cut for longer than the lease.",
+    )
+    yield Alert(
+        "KVCompassViewResyncs",
+        f"{signals.broken_streams(metrics, 'instance', 'shard')} > 1",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} begins shard {{ $labels.shard }} anew again and again.",
+        "gap, behind: patches are lost or the edge is too slow. digest, broken: report it, with both logs.",
+    )
+    yield Alert(
+        "KVCompassEdgeLeavesItsSource",
+        f"{metrics.a_minute('kvcompass_edge_view_fallbacks_total', 'instance', 'shard')} > 1",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} keeps leaving the edge that feeds its shard {{ $labels.shard }}.",
+        "See to the edge that `fed_by` named last; the views are exact meanwhile, by way of the unit.",
+    )
+    yield Alert(
+        "KVCompassUnitSnapshotOld",
+        f"{signals.snapshot_periods(metrics, 'instance', 'region')} > {signals.SNAPSHOT_PERIODS_ACT}",
+        "1m",
+        Severity.TICKET,
+        "{{ $labels.instance }} has not written its own snapshot for {{ $value | humanize }} periods.",
+        "Its log names the error: a full disk, a wrong mode. A unit that has not settled writes none.",
+    )
+    yield Alert(
+        "KVCompassUnitSnapshotRefused",
+        f"{metrics.max('kvcompass_unit_snapshot_refused', 'instance')} == 1",
+        "0m",
+        Severity.TICKET,
+        "{{ $labels.instance }} refused the snapshot that it was to begin with, and began empty.",
+        "Agents refill it. The file is kept as .refused beside it: keep it for a report, then delete it.",
+    )
+    yield Alert(
+        "KVCompassTwoSpeakForOne",
+        f"{metrics.a_minute('kvcompass_edge_superseded_load_streams_total', 'instance', process='another')}"
+        f" > 1 or {metrics.a_minute('kvcompass_maintenance_superseded_agents_total', 'instance')} > 1",
+        "3m",
+        Severity.PAGE,
+        "At {{ $labels.instance }} two processes take turns in speaking for one worker or edge.",
+        "Its log names the sender: end the second agent or edge; without TLS, look for who forges.",
+    )
+    yield Alert(
         "KVCompassErrorShare",
         f"{signals.error_share(metrics, 'region')} > {signals.ERROR_SHARE_ACT:g}",
         "2m",

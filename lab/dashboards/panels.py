@@ -17,6 +17,7 @@ class Unit(StrEnum):
     SECONDS = "s"
     MILLISECONDS = "ms"
     MICROSECONDS = "µs"
+    BYTES = "bytes"
     COUNT = "short"
     STATE = "none"
     """A code that value mappings put into words."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState
+from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState, ResubscribeReason
 from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.worker_source import Registration
 from lab.dashboards.catalogue import Job
 from lab.dashboards.panels import Colour
 from lab.dashboards.promql import Expressions, aggregate, share
@@ -45,8 +46,21 @@ QUEUE_ACT_MS: Final = 1_000 * TTFT_ACT_S
 VIEW_STALE_S: Final = STALE_AFTER_US / 1e6
 """An edge calls a silent view STALE after this."""
 
+SNAPSHOT_PERIODS_ACT: Final = 3
+"""Periods after which a unit's own snapshot ought to have been written, whatever the disk was doing."""
+
 SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
 
+_UNREGISTERED: Final = (Registration.ABSENT.value, Registration.ENDED.value)
+_BROKEN: Final = tuple(
+    reason.value
+    for reason in (
+        ResubscribeReason.GAP,
+        ResubscribeReason.BEHIND,
+        ResubscribeReason.DIGEST,
+        ResubscribeReason.BROKEN,
+    )
+)
 _NOT_EXACT: Final = tuple(state.value for state in FollowerState if state is not FollowerState.EXACT)
 
 
@@ -83,3 +97,19 @@ def crossing_share(metrics: Expressions, *by: str) -> str:
     marks = f'label_replace({metrics.rate(decisions, "region")}, "worker_region", "$1", "region", "(.*)")'
     crossing = f"{pairs} unless on (region, worker_region) {marks}"
     return share(aggregate("sum", crossing, *by), aggregate("sum", pairs, *by))
+
+
+def snapshot_periods(metrics: Expressions, *by: str) -> str:
+    """Age of units' own snapshots, in the periods at which they are written."""
+    age = metrics.max("kvcompass_unit_snapshot_age_seconds", *by)
+    return f"{age} / {metrics.max('kvcompass_unit_snapshot_period_seconds', *by)}"
+
+
+def unregistered(metrics: Expressions, *by: str) -> str:
+    """Workers without a lease at a unit: nobody is routed to their caches for that unit's keys."""
+    return metrics.sum("kvcompass_maintenance_worker_registration", *by, state=_UNREGISTERED)
+
+
+def broken_streams(metrics: Expressions, *by: str) -> str:
+    """Streams of shards given up since what came was wrong or incomplete, a minute."""
+    return metrics.a_minute("kvcompass_edge_view_resubscriptions_total", *by, reason=_BROKEN)

@@ -27,6 +27,7 @@ from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.wan.link import Link
@@ -38,6 +39,9 @@ from services.edge.metrics import EdgeMetrics
 from services.edge.readiness import Readiness
 from services.edge.relay_gauges import RelayGauges
 from services.maintenance.metrics import UnitCollector
+from services.maintenance.snapshot_file import LocalDisk
+from services.maintenance.snapshot_keeper import SnapshotKeeper
+from services.maintenance.snapshot_metrics import SnapshotCollector
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.plan_metrics import PlanCollector
@@ -113,7 +117,8 @@ def unit_metrics() -> Iterable[Metric]:
         now_us=_now_us(),
         bounds=UnitBounds(),
     )
-    registry.register(UnitCollector(unit))
+    registry.register(UnitCollector(unit, _now_us))
+    registry.register(SnapshotCollector(SnapshotKeeper(unit, Path(), LocalDisk(), RestoreOutcome.MISSING)))
     _register_common(registry, Component.UNIT)
     return registry.collect()
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.logs import get_logger
-from services.runtime.ops import OpsServer
+from services.runtime.ops import Health, OpsServer
 from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
@@ -164,7 +165,7 @@ class EdgeService:
         self.peer_server = HttpServer(self.peer, peer_listen, tls=tls)
         self.ops = OpsServer(
             settings.ops_address,
-            self.readiness.health,
+            self.health,
             self.registry,
             {"public": self.public_server, "peer": self.peer_server},
             plan=self._desk,
@@ -186,6 +187,10 @@ class EdgeService:
             "requests_in_progress": self.gateway.in_progress,
             "peer_requests_in_progress": self.peer.in_progress,
         }
+
+    def health(self) -> Health:
+        """What operators are told: whether it is ready, and all of the state."""
+        return replace(self.readiness.health(), details=self.state())
 
     async def run(self, lifecycle: Lifecycle) -> None:
         """Serves until the lifecycle stops, then drains. Errors: SettingsError."""

@@ -55,6 +55,14 @@ class EdgeGauges(Collector):
             labels=("shard",),
         )
         snapshots = CounterMetricFamily(_PREFIX + "view_snapshots", "Snapshots loaded.", labels=("shard",))
+        size = GaugeMetricFamily(
+            _PREFIX + "view_snapshot_bytes", "Of the newest snapshot loaded.", labels=("shard",)
+        )
+        took = GaugeMetricFamily(
+            _PREFIX + "view_snapshot_seconds",
+            "From the first chunk of the newest snapshot until the view was replaced.",
+            labels=("shard",),
+        )
         groups = CounterMetricFamily(_PREFIX + "view_patch_groups", "Groups applied.", labels=("shard",))
         old = CounterMetricFamily(
             _PREFIX + "view_old_groups", "Refused by the sequence guard.", labels=("shard",)
@@ -73,6 +81,9 @@ class EdgeGauges(Collector):
             age_us = follower.age_us(now)
             if age_us is not None:
                 age.add_metric((shard,), age_us / 1e6)
+            if follower.last_snapshot is not None:
+                size.add_metric((shard,), follower.last_snapshot.size)
+                took.add_metric((shard,), follower.last_snapshot.took_us / 1e6)
             counters = follower.counters
             snapshots.add_metric((shard,), counters.snapshots)
             groups.add_metric((shard,), counters.groups)
@@ -80,7 +91,7 @@ class EdgeGauges(Collector):
             mismatches.add_metric((shard,), counters.digest_mismatches)
             for reason in ResubscribeReason:
                 resubscriptions.add_metric((shard, reason.value), counters.resubscriptions[reason])
-        yield from (state, age, snapshots, groups, old, mismatches, resubscriptions)
+        yield from (state, age, snapshots, size, took, groups, old, mismatches, resubscriptions)
 
     def _fleet(self) -> Iterator[Metric]:
         now = self._now_us()

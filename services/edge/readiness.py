@@ -74,7 +74,11 @@ class Readiness:
                 "applied_sequence": follower.applied_sequence,
                 "digest": f"{follower.digest:016x}",
                 "snapshots": follower.counters.snapshots,
+                "last_snapshot": None
+                if (last := follower.last_snapshot) is None
+                else {"bytes": last.size, "ms": last.took_us / 1_000},
                 "groups": follower.counters.groups,
+                "old_groups": follower.counters.old_groups,
                 "digest_mismatches": follower.counters.digest_mismatches,
                 "resubscriptions": {
                     reason.value: count for reason, count in follower.counters.resubscriptions.items()

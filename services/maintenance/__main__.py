@@ -81,6 +81,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         lambda: unit_health(
             unit,
             lifecycle.stopping.is_set(),
+            now_us(),
             lost_on_purpose=loss.lost if loss else 0,
             restoring=restoring,
             snapshot=keeper.facts() if keeper else None,
@@ -103,9 +104,11 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
             if begun is None:
                 return
             unit = _unit(plan, planned, bounds, begun.tables, begun.restored)
-            keeper = SnapshotKeeper(unit, kept_at, LocalDisk(), begun.outcome, begun.size)
+            keeper = SnapshotKeeper(
+                unit, kept_at, LocalDisk(), begun.outcome, begun.size, _period_s(settings)
+            )
             registry.register(SnapshotCollector(keeper))
-        registry.register(UnitCollector(unit))
+        registry.register(UnitCollector(unit, now_us))
         await _serve(unit, listen, settings, lifecycle, ops, loss, keeper, desk)
     finally:
         await ops.stop()
@@ -179,6 +182,10 @@ async def _serve(
     await server.stop(settings.bounds.drain_s)
     if keeper is not None and settings.snapshot is not None:
         await keeper.write_last(settings.snapshot.drain_s)
+
+
+def _period_s(settings: MaintenanceSettings) -> float:
+    return settings.snapshot.period_s if settings.snapshot is not None else 0.0
 
 
 def _tables(plan: Plan, planned: PlannedUnit, settings: MaintenanceSettings) -> ShardTables:

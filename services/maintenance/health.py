@@ -1,14 +1,17 @@
 """What a maintenance unit says of itself."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.worker_source import Registered
 from services.runtime.ops import Health
 
 
 def unit_health(
     unit: MaintenanceUnit | None,
     stopping: bool,
+    now_us: int,
     *,
     lost_on_purpose: int = 0,
     restoring: bool = False,
@@ -48,6 +51,8 @@ def unit_health(
             worker: {"keys": keys, "digest": f"{digest:016x}"}
             for worker, (keys, digest) in unit.held().items()
         },
+        "workers": {worker: _told(each) for worker, each in unit.registered(now_us).items()},
+        "counters": asdict(unit.counters),
         "live_workers": unit.live_workers(),
         "awaited_workers": unit.awaited_workers(),
         "subscriber_lag_groups": unit.subscriber_lags(),
@@ -56,3 +61,12 @@ def unit_health(
     if snapshot is not None:
         details["snapshot"] = dict(snapshot)
     return Health(ready=not stopping, state=state, reasons=reasons, details=details)
+
+
+def _told(worker: Registered) -> dict[str, object]:
+    return {
+        "registration": worker.registration.value,
+        "agent_epoch": worker.agent_epoch,
+        "sequence": worker.sequence,
+        "lease_left_ms": None if worker.lease_left_us is None else worker.lease_left_us / 1_000,
+    }

@@ -1,11 +1,12 @@
 """Metrics of a maintenance unit: `kvcompass_maintenance_*`, read from the unit when they are scraped."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
+from kvcompass.roles.worker_source import Registration
 
 _COUNTERS = {
     "edited_keys": "Keys edited.",
@@ -29,8 +30,9 @@ _COUNTERS = {
 class UnitCollector(Collector):
     """Exports one unit. Costs nothing between scrapes."""
 
-    def __init__(self, unit: MaintenanceUnit) -> None:
+    def __init__(self, unit: MaintenanceUnit, now_us: Callable[[], int]) -> None:
         self._unit = unit
+        self._now_us = now_us
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
@@ -59,3 +61,22 @@ class UnitCollector(Collector):
         ]
         for name, what, value in gauges:
             yield GaugeMetricFamily(f"kvcompass_maintenance_{name}", what, value=value)
+        yield from self._workers()
+
+    def _workers(self) -> Iterator[Metric]:
+        registration = GaugeMetricFamily(
+            "kvcompass_maintenance_worker_registration",
+            "1 for how each worker stands at the unit.",
+            labels=("worker", "state"),
+        )
+        lease = GaugeMetricFamily(
+            "kvcompass_maintenance_worker_lease_seconds",
+            "Left of each worker's lease; none where there is no lease.",
+            labels=("worker",),
+        )
+        for worker, told in self._unit.registered(self._now_us()).items():
+            for each in Registration:
+                registration.add_metric((worker, each.value), float(each is told.registration))
+            if told.lease_left_us is not None:
+                lease.add_metric((worker,), told.lease_left_us / 1e6)
+        yield from (registration, lease)

@@ -34,9 +34,19 @@ class SnapshotKeeper:
     """One file. The loop copies the unit's tables in parts; a thread encodes the copy and writes it."""
 
     def __init__(
-        self, unit: MaintenanceUnit, path: Path, disk: Disk, outcome: RestoreOutcome, size: int = 0
+        self,
+        unit: MaintenanceUnit,
+        path: Path,
+        disk: Disk,
+        outcome: RestoreOutcome,
+        size: int = 0,
+        period_s: float = 0.0,
     ) -> None:
-        """`outcome`: of the unit's start from this file. `size`: bytes of it, if it was restored."""
+        """`outcome`: of the unit's start from this file. `size`: bytes of it, if it was restored.
+
+        `period_s`: at which it is to be written, for those who judge its age.
+        """
+        self.period_s = period_s
         self.outcome = outcome
         self.size = size
         """Bytes of the file, 0 when there is none."""
@@ -64,6 +74,8 @@ class SnapshotKeeper:
             "path": str(self._path),
             "start": self.outcome.value,
             "age_s": round(self.age_s, 3),
+            "period_s": self.period_s,
+            "write_s": round(self.write_s, 3),
             "bytes": self.size,
             "writes": self.writes,
             "failures": sum(self.failures.values()),

@@ -39,6 +39,12 @@ class SnapshotCollector(Collector):
                 "Since the file had all that the unit holds; since the start where it never had.",
                 keeper.age_s,
             ),
+            (
+                "refused",
+                "1 when this process began empty, since it refused the file.",
+                float(keeper.outcome not in (RestoreOutcome.RESTORED, RestoreOutcome.MISSING)),
+            ),
+            ("period_seconds", "At which the file is to be written.", keeper.period_s),
             ("size_bytes", "Of the file.", keeper.size),
             ("write_seconds", "What the last writing took, copying included.", keeper.write_s),
         ]

@@ -70,4 +70,9 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
             for shard in worker.reports
         },
         "units": {report.unit_id: report.report.acknowledged for report in worker.reports.values()},
+        "pending_keys": {report.unit_id: report.report.queued for report in worker.reports.values()},
+        "overflows": sum(report.report.overflows for report in worker.reports.values()),
+        "lost_batches": agent.lost_batches,
+        "left_out": worker.left_out,
+        "problems": {name: problem for name, problem in _streams(worker) if problem},
     }

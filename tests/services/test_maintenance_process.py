@@ -17,6 +17,7 @@ from services.maintenance import __main__ as maintenance
 from services.maintenance.__main__ import start
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.settings import MaintenanceSettings, check_switches, unit_bounds
+from services.runtime.epoch import now_us
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError, load_settings
 from tests.models.replication_agent import TwinAgent
@@ -121,7 +122,7 @@ async def test_a_unit_answers_and_can_be_stopped_while_it_compiles(tmp_path, mon
 async def test_every_counter_of_the_unit_is_a_metric():
     async with served(replication_plan()) as unit:
         registry = CollectorRegistry()
-        registry.register(UnitCollector(unit.unit))
+        registry.register(UnitCollector(unit.unit, now_us))
         names = {metric.name for metric in registry.collect()}
     for counter in type(unit.unit.counters).__slots__:
         assert f"kvcompass_maintenance_{counter}" in names

@@ -14,6 +14,7 @@ import yaml
 from kvcompass.fleet.view import Standing
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.worker_source import Registration
 from lab.dashboards import __main__ as generator
 from lab.dashboards import promql
 from lab.dashboards.alerts import alerts
@@ -23,6 +24,7 @@ from lab.dashboards.grafana import DATA_SOURCE, dashboard
 from lab.dashboards.panels import Shape, Unit
 from lab.dashboards.promql import DASHBOARD, ExpressionError, Expressions
 from lab.dashboards.rows import rows
+from lab.dashboards.rows.keeping import REGISTRATIONS
 from lab.dashboards.rows.views import VIEW_STATES
 from lab.dashboards.rows.workers import AGENT_STATES, STANDINGS
 from lab.dashboards.signals import OUTCOME_COLOURS
@@ -159,6 +161,7 @@ def test_closed_sets_are_shown_whole() -> None:
     assert set(AGENT_STATES) == set(AgentState)
     assert set(VIEW_STATES) == set(FollowerState)
     assert set(STANDINGS) == set(Standing)
+    assert set(REGISTRATIONS) == set(Registration)
 
 
 def test_alerts_say_what_and_what_to_do() -> None:

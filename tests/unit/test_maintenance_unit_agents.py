@@ -18,7 +18,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
-from kvcompass.roles.worker_source import AgentSession
+from kvcompass.roles.worker_source import AgentSession, Registration
 from tests.models.replication_agent import TwinAgent, edits_of
 from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_table import DictTables
@@ -140,6 +140,26 @@ def test_an_agent_that_another_spoke_for_is_told_and_believed_again_in_its_own_e
     assert isinstance(refusal, Refusal)
     assert held(unit) == a.holdings
     assert unit.counters.superseded_agents == 2
+
+
+def test_a_unit_says_how_each_worker_stands():
+    unit, a = new_unit(), agent(k1=1)
+
+    def stands(now_us: int) -> tuple[Registration, int | None]:
+        told = unit.registered(now_us)["a-0"]
+        return told.registration, told.lease_left_us
+
+    assert set(unit.registered(0)) == set(unit.held())
+    assert stands(0) == (Registration.ABSENT, None)
+    session, _ = connect(unit, a, now_us=1 * S)
+    assert stands(2 * S) == (Registration.AWAITED, LEASE_US - 1 * S)
+    tell(unit, session, a.full_report(), now_us=2 * S)
+    assert stands(2 * S) == (Registration.LIVE, LEASE_US - 1 * S)
+    assert unit.registered(2 * S)["a-0"].sequence == a.sequence
+    unit.agent_disconnected(session)
+    assert stands(2 * S)[0] is Registration.SILENT
+    unit.tick(1 * S + LEASE_US)
+    assert stands(1 * S + LEASE_US) == (Registration.ENDED, None)
 
 
 def test_an_old_edit_is_ignored_and_counted():
