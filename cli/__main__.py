@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from cli import hash_key, lab_commands, plan_commands, simulate, warm
+from cli import hash_key, lab_commands, plan_commands, simulate, status, warm
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"kvcompass {version('kvcompass')}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     plan_commands.add_arguments(commands)
+    status.add_arguments(commands)
     lab_commands.add_arguments(commands, wanted=arguments[:1] == ["lab"])
     simulate.add_arguments(commands)
     hash_key.add_arguments(commands)

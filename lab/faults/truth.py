@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lab.faults.watch import Glimpse, Sight
+from services.runtime.agreement import Agreement, table_is_held, view_and_table
 
 HOPS: Final = 3
 """From an engine over its agent and a unit to an edge.
@@ -71,7 +72,7 @@ def _gone(roster: Roster, worker: str, expected: Expected) -> bool:
 
 
 def _units(roster: Roster, sight: Sight, expected: Expected) -> Iterator[str]:
-    for unit, shard in roster.units.items():
+    for unit in roster.units:
         if unit in expected.down:
             continue
         newest = _newest(sight, unit, expected.since)
@@ -90,7 +91,7 @@ def _units(roster: Roster, sight: Sight, expected: Expected) -> Iterator[str]:
                 if kept["keys"]:
                     yield f"{unit} has {kept['keys']} keys of {worker}, which is gone"
             elif not any(
-                told["details"][worker]["holdings"][str(shard)] == kept
+                table_is_held(details, worker, told["details"][worker])
                 for told in _around(sight, agent, newest, expected.since)
                 if "details" in told
             ):
@@ -141,13 +142,9 @@ def _views(roster: Roster, sight: Sight, expected: Expected, edge: str, newest: 
             continue
         if view["state"] != "exact":
             yield f"{edge}: shard {number} is {view['state']}"
-        elif _place(view["unit_epoch"], view["applied_sequence"], view["digest"]) not in [
-            _place(told["details"]["epoch"], told["details"]["sequence"], told["details"]["digest"])
+        elif not any(
+            view_and_table(view, told["details"]) is Agreement.SAME
             for told in _around(sight, unit, newest, expected.since)
             if "digest" in told["details"]
-        ]:
+        ):
             yield f"{edge}: shard {number} is at {view['applied_sequence']}, and not what {unit} has"
-
-
-def _place(epoch: int, sequence: int, digest: str) -> tuple[int, int, str]:
-    return epoch, sequence, digest

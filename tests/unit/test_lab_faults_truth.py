@@ -28,6 +28,7 @@ def whole() -> Told:
     told: Told = {}
     for unit, shard in ROSTER.units.items():
         details = {
+            "shard": shard,
             "epoch": 7,
             "sequence": 40,
             "digest": f"table {shard}",

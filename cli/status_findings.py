@@ -1,0 +1,192 @@
+"""What is not as it should be in a fleet, by what its components said; and what to do about it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cli.plan_visits import Target
+from cli.status_asking import Round, Told
+from kvcompass.plan.model import Plan
+from kvcompass.plan.rollout import Component
+from services.runtime.agreement import Agreement, Words, table_is_held, view_and_table
+from services.runtime.plan_desk import plan_digest
+
+SNAPSHOT_PERIODS: Final = 3
+"""After so many a unit's own snapshot ought to have been written."""
+
+_VIEW: Final = {
+    "absent": "never loaded: its levels are skipped. See to the unit of the shard, and the way to it",
+    "catching_up": "wait: it loads, or is not verified yet. For long: the edge or the way to it is too slow",
+    "stale": "nothing was heard for 3 s; it serves on, blindly. See to the shard's unit, and the way to it",
+}
+_UNIT: Final = {
+    "compiling": "wait: a minute at the first start, seconds later",
+    "restoring": "wait: it reads its own snapshot",
+    "refilling": "wait; edges serve on from what they have. For long: see to the agents that are awaited",
+    "correcting": "wait: it serves; edges that know more wait for the agents that are awaited",
+    "draining": "it is being stopped: start it again",
+}
+_AGENT: Final = {
+    "attaching": "wait: it learns what its engine holds",
+    "partial": "nothing wrong is claimed, and less than is held; it heals as blocks come and go. Enlarge "
+    "buffer_steps of the engine's KV events if it recurs",
+    "unreachable": "restart the engine",
+    "refused": "give the engine the plan's model and block size",
+}
+_REGISTRATION: Final = {
+    "absent": "its agent has not reached this unit since it started: see to the agent, and the way",
+    "awaited": "wait: its report is on its way",
+    "silent": "its stream is broken; its lease runs. See to the agent, and the way to the unit",
+    "ended": "it was silent for longer than its lease, and is cleared. See to its engine and its agent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not true."""
+
+    component: str
+    what: str
+    do: str
+
+
+def findings(plan: Plan, rounds: Sequence[Round]) -> list[Finding]:
+    """Everything that was not true in the last of some rounds; empty when all is.
+
+    A copy is compared with what its original said in any of them: news takes its time.
+    """
+    newest = rounds[-1]
+    found: list[Finding] = []
+    for target, told in newest.items():
+        if told.problem:
+            found.append(Finding(target.name, f"does not answer: {told.problem}", "start it, or see its log"))
+            continue
+        found += _plan(plan, target, told)
+        judge = {Component.EDGE: _edge, Component.UNIT: _unit, Component.AGENT: _agent}[target.kind]
+        found += judge(plan, target, rounds)
+    return found
+
+
+def _plan(plan: Plan, target: Target, told: Told) -> Iterator[Finding]:
+    runs, apply = told.plan, "run kvcompass plan apply of the newest plan to its end"
+    if runs["plan_version"] != plan.plan_version:
+        what = f"runs plan version {runs['plan_version']}, not {plan.plan_version}"
+        yield Finding(target.name, what, f"{apply}, or give this command the plan that runs")
+    elif runs["plan_digest"] != plan_digest(plan):
+        yield Finding(
+            target.name,
+            f"runs another plan under version {plan.plan_version}",
+            "raise plan_version of the right one by 1 and apply it",
+        )
+    elif not runs["settled"]:
+        yield Finding(target.name, f"has not settled plan version {plan.plan_version}", apply)
+    for name in sorted(set(target.ids) - set(runs["ids"])):
+        yield Finding(target.name, f"does not serve {name}", "its settings name what it serves")
+
+
+def _edge(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Finding]:
+    health, details = rounds[-1][target].health, rounds[-1][target].details
+    if not health["ready"]:
+        why = "; ".join(health["reasons"])
+        yield Finding(target.name, f"is not ready: {why}", "balancers leave it out until it is")
+    for view in details["shards"]:
+        shard = view["shard"]
+        if view["state"] != "exact":
+            yield Finding(target.name, f"shard {shard} is {view['state']}", _VIEW[view["state"]])
+            continue
+        seen = {view_and_table(view, unit) for unit in _units(plan, shard, rounds)}
+        if Agreement.DIFFERENT in seen:
+            yield Finding(
+                target.name,
+                f"shard {shard} differs from its unit's table at {view['applied_sequence']}",
+                "it begins anew at the next watermark, within a second; report it with both logs",
+            )
+        elif seen == {Agreement.OTHER_LIFE}:
+            yield Finding(
+                target.name,
+                f"shard {shard} follows another life of its unit",
+                "wait: it goes over when the unit serves, and is right until then but for what changed",
+            )
+    drained = {worker.id for worker in plan.workers if worker.drain}
+    for worker in details["workers"]:
+        if worker["standing"] != "known" and worker["worker"] not in drained:
+            yield Finding(
+                target.name,
+                f"the load of {worker['worker']} is {worker['standing']}",
+                "it is chosen last or not at all. See to its agent, and to an edge of its region",
+            )
+
+
+def _unit(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Finding]:
+    health, details = rounds[-1][target].health, rounds[-1][target].details
+    if health["state"] != "serving":
+        why = "; ".join(health["reasons"])
+        yield Finding(target.name, f"is {health['state']}: {why}", _UNIT.get(health["state"], "see its log"))
+    planned = {worker.id for worker in plan.workers}
+    for worker, each in details.get("workers", {}).items():
+        if each["registration"] != "live" and worker in planned:
+            yield Finding(
+                target.name, f"{worker} is {each['registration']}", _REGISTRATION[each["registration"]]
+            )
+    snapshot = details.get("snapshot")
+    if snapshot is None:
+        return
+    if snapshot["start"] not in ("restored", "missing"):
+        yield Finding(
+            target.name,
+            f"refused its own snapshot at its start: {snapshot['start']}",
+            f"agents refill it. Keep {snapshot['path']}.refused for a report, then delete it",
+        )
+    if snapshot["period_s"] and snapshot["age_s"] > SNAPSHOT_PERIODS * snapshot["period_s"]:
+        yield Finding(
+            target.name,
+            f"its own snapshot is {snapshot['age_s']:.0f} s old, {snapshot['failures']} writings failed",
+            "its log names the error: a full disk, a wrong mode",
+        )
+
+
+def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Finding]:
+    details = rounds[-1][target].details
+    for name in target.ids:
+        worker = details.get(name)
+        if worker is None:
+            continue
+        if worker["state"] != "exact":
+            yield Finding(name, f"is {worker['state']} at its agent", _AGENT[worker["state"]])
+        for other, problem in worker["problems"].items():
+            yield Finding(
+                name, f"its agent does not reach {other}: {problem}", f"see to {other}, and the way"
+            )
+        for unit in plan.units:
+            if _differs(plan, name, target, unit.shard, rounds):
+                yield Finding(
+                    name,
+                    f"{unit.id} has other keys for it than its agent says",
+                    "it is compared every 5 s and mended by a full report; report it if it lasts",
+                )
+
+
+def _differs(plan: Plan, worker: str, target: Target, shard: int, rounds: Sequence[Round]) -> bool:
+    """Both say the same in all rounds, several of them, and not the same as one another."""
+    units = [unit for unit in _units(plan, shard, rounds) if worker in unit["holdings"]]
+    agents = [
+        told.details[worker] for each in rounds if worker in (told := each.get(target, Told("none"))).details
+    ]
+    if len(rounds) < 2 or len(units) < len(rounds) or len(agents) < len(rounds):
+        return False
+    still = all(unit["holdings"][worker] == units[0]["holdings"][worker] for unit in units) and all(
+        agent["holdings"][str(shard)] == agents[0]["holdings"][str(shard)] for agent in agents
+    )
+    alive = agents[-1]["state"] in ("exact", "partial") and units[-1]["workers"][worker]["lease_left_ms"]
+    return bool(alive) and still and not table_is_held(units[-1], worker, agents[-1])
+
+
+def _units(plan: Plan, shard: int, rounds: Sequence[Round]) -> list[Words]:
+    """What the unit of a shard said, in each round in which it said something of its table."""
+    ids = {unit.id for unit in plan.units if unit.shard == shard}
+    found: list[Any] = []
+    for each in rounds:
+        for target, told in each.items():
+            if target.kind is Component.UNIT and ids & set(target.ids) and "digest" in told.details:
+                found.append(told.details)
+    return found
