@@ -66,7 +66,7 @@ def _get(connection: http.client.HTTPConnection, path: str, deadline: float) -> 
     connection.request("GET", path, headers={"accept": "application/json"})
     response = connection.getresponse()
     body = bytearray()
-    while part := response.read1(1 << 20):
+    while part := response.read(1 << 16):
         body += part
         if time.monotonic() > deadline:
             raise TimeoutError("its answer takes too long")

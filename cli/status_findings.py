@@ -1,6 +1,6 @@
 """What is not as it should be in a fleet, by what its components said; and what to do about it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,10 +34,10 @@ _AGENT: Final = {
     "refused": "give the engine the plan's model and block size",
 }
 _REGISTRATION: Final = {
-    "absent": "its agent has not reached this unit since it started: see to the agent, and the way",
-    "awaited": "wait: its report is on its way",
-    "silent": "its stream is broken; its lease runs. See to the agent, and the way to the unit",
-    "ended": "it was silent for longer than its lease, and is cleared. See to its engine and its agent",
+    "absent": "no agent has reached this unit for them since it started: see to the agents, and the way",
+    "awaited": "wait: their reports are on their way",
+    "silent": "their streams are broken, their leases run. See to the agents, and the way to the unit",
+    "ended": "silent for longer than a lease, and cleared. See to the engines, the agents, and the way",
 }
 
 
@@ -108,13 +108,13 @@ def _edge(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Findi
                 "wait: it goes over when the unit serves, and is right until then but for what changed",
             )
     drained = {worker.id for worker in plan.workers if worker.drain}
-    for worker in details["workers"]:
-        if worker["standing"] != "known" and worker["worker"] not in drained:
-            yield Finding(
-                target.name,
-                f"the load of {worker['worker']} is {worker['standing']}",
-                "it is chosen last or not at all. See to its agent, and to an edge of its region",
-            )
+    standings = {each["worker"]: each["standing"] for each in details["workers"]}
+    for standing, names in _by_state(standings, "known", standings.keys() - drained):
+        yield Finding(
+            target.name,
+            f"the load of {names} is {standing}",
+            "they are chosen last or not at all. See to their agents, and to an edge of their region",
+        )
 
 
 def _unit(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Finding]:
@@ -122,12 +122,9 @@ def _unit(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Findi
     if health["state"] != "serving":
         why = "; ".join(health["reasons"])
         yield Finding(target.name, f"is {health['state']}: {why}", _UNIT.get(health["state"], "see its log"))
-    planned = {worker.id for worker in plan.workers}
-    for worker, each in details.get("workers", {}).items():
-        if each["registration"] != "live" and worker in planned:
-            yield Finding(
-                target.name, f"{worker} is {each['registration']}", _REGISTRATION[each["registration"]]
-            )
+    stand = {name: each["registration"] for name, each in details.get("workers", {}).items()}
+    for registration, names in _by_state(stand, "live", {worker.id for worker in plan.workers}):
+        yield Finding(target.name, f"{registration}: {names}", _REGISTRATION[registration])
     snapshot = details.get("snapshot")
     if snapshot is None:
         return
@@ -164,6 +161,14 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
                     f"{unit.id} has other keys for it than its agent says",
                     "it is compared every 5 s and mended by a full report; report it if it lasts",
                 )
+
+
+def _by_state(states: Mapping[str, str], well: str, names: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What is not well, by its state, each with all that are in it."""
+    for state in sorted(set(states.values()) - {well}):
+        those = [name for name, each in states.items() if each == state and name in names]
+        if those:
+            yield state, ", ".join(those)
 
 
 def _differs(plan: Plan, worker: str, target: Target, shard: int, rounds: Sequence[Round]) -> bool:

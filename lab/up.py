@@ -68,5 +68,6 @@ Ask where the same prompt would go from {second.region}, and why (nothing is for
 
   curl -s http://{second.address}/v1/kvcompass/route -d "$BODY" | python3 -m json.tool
 
+How everything is: kvcompass status {fleet.directory}/plan.toml
 Everything an edge knows: curl -s http://{first.address}/v1/kvcompass/state
 """
