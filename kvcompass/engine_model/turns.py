@@ -34,6 +34,9 @@ class Turns:
             if self._serving.waiting[0].request.transferred:
                 decode.turn_to_next(now_us)
             self.start(now_us)
+            if self.due_us == now_us:
+                # It takes no time, and steps that end in this instant have ended before it.
+                decode.ended = max(decode.ended, decode.completed(now_us * PS_PER_US))
 
     def start(self, at_us: int) -> None:
         """Begin whatever may begin at this instant."""
@@ -64,7 +67,7 @@ class Turns:
         serving.prefilled_us += duration
         serving.prefilled_tokens += job.prompt - job.cached_tokens
         serving.cache.store(job.holding, job.chain, at_us)
-        decode.ended = ended = decode.completed((at_us - 1) * PS_PER_US)
+        decode.ended = ended = max(decode.ended, decode.completed((at_us - 1) * PS_PER_US))
         if decode.sequences:
             decode.turn(ended + 1)
         else:

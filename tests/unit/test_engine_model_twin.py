@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,3 +165,29 @@ def test_nothing_is_told_between_deadlines(config: EngineConfig, script: list[Ac
             engine.advance(due_us)
         assert all(step.at_us == now_us for step in engine.take_progress())
         engine.take_batches()
+
+
+@pytest.mark.parametrize("at_us", range(290, 330))
+def test_a_prompt_that_takes_no_time_joins_the_step_after_the_one_that_ended_before_it(at_us: int) -> None:
+    """At some of these a step ends in the microsecond in which the prompt comes, before it."""
+    config = EngineConfig(
+        page_size=4,
+        cache_tokens=160,
+        max_running=3,
+        max_queued=9,
+        timing=TIMINGS[4],
+        scheduling=Scheduling.TURNS,
+        token_progress=False,
+    )
+    requests = ((133, "long", 40), (at_us, "short", 2))
+    script = [
+        (when, partial(_submit, EngineRequest(name, np.zeros(2, np.int32), np.arange(size, dtype=np.int32))))
+        for when, name, size in requests
+    ]
+    twin, engine = NaiveEngine(config), Engine(config)
+    assert play(engine, script) == play(twin, script)
+    assert engine.take_progress() == [step for step in twin.progress if step.generated == 1 or step.finished]
+
+
+def _submit(request: EngineRequest, engine: Engine | NaiveEngine, now_us: int) -> object:
+    return engine.submit(request, now_us)
