@@ -34,6 +34,7 @@ class QueueEstimate:
     count requests: then each is taken to need the recent mean of uncached tokens, and the one being prefilled
     to be half done. The mean is over chains of new blocks of at least a quantum; shorter ones are mostly
     generated text. An engine that counts the tokens and time of its prefills also gives a measured rate.
+    Where memory is full the next request waits although no queue shows it: one more of the mean is added.
     """
 
     def __init__(self, prefill_ms_per_token: float, quantum: int) -> None:
@@ -78,11 +79,19 @@ class QueueEstimate:
     def queue_ms(self, load: EngineLoad) -> float:
         """Return the estimate for an engine in this state, in ms."""
         rate = self.measured_ms_per_token or self._planned_ms_per_token
+        tokens = self._waiting_tokens(load)
+        return (tokens + self._mean_uncached if _is_full(load) else tokens) * rate
+
+    def _waiting_tokens(self, load: EngineLoad) -> float:
         if load.waiting_uncached_tokens is not None:
-            return load.waiting_uncached_tokens * rate
-        if not load.waiting:
-            return 0.0
-        return (load.waiting + 0.5) * self._mean_uncached * rate
+            return load.waiting_uncached_tokens
+        return (load.waiting + 0.5) * self._mean_uncached if load.waiting else 0.0
+
+
+def _is_full(load: EngineLoad) -> bool:
+    """Whether less memory is free than a running request takes in the mean."""
+    free = load.max_tokens - load.used_tokens
+    return load.running > 0 and load.running * free < load.used_tokens
 
 
 def _chains(events: Sequence[EngineNews]) -> list[int]:

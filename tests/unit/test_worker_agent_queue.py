@@ -78,3 +78,23 @@ def test_counters_that_go_back_are_a_new_engine() -> None:
     for tokens, busy_us in [(10_000, 5_000_000), (0, 0), (1_000, 100_000)]:
         estimate.on_engine_load(load(0, prefill_uncached_tokens=tokens, prefill_busy_us=busy_us))
     assert estimate.measured_ms_per_token == pytest.approx(0.1)
+
+
+@given(st.integers(0, 64), st.integers(0, 4_000), st.integers(0, 9), st.integers(1, 4_000))
+def test_where_memory_is_full_the_next_request_waits(
+    running: int, used: int, waiting: int, capacity: int
+) -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    state = EngineLoad(running, waiting, used, capacity, waiting_uncached_tokens=100 * waiting)
+    more = estimate.queue_ms(state) - 100 * waiting * RATE
+    one_more = estimate.mean_uncached_tokens * RATE
+    if running and capacity - used < used / running:
+        assert more == pytest.approx(one_more)
+    else:
+        assert more == pytest.approx(0.0)
+    fuller = estimate.queue_ms(state._replace(used_tokens=used + 1))
+    assert fuller >= estimate.queue_ms(state), "more memory in use is never a shorter queue"
+
+
+def test_an_idle_engine_is_never_full() -> None:
+    assert QueueEstimate(RATE, QUANTUM).queue_ms(EngineLoad(0, 0, 1_000, 1_000)) == 0.0
