@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.plan_rollout import Rollout
-from cli.plan_visits import Answer, Courier, Target, targets_of
+from cli.plan_visits import Answer, Courier, Target, add_via, targets_of
 from kvcompass.errors import KVCompassError, PlanError
 from kvcompass.plan import parse_plan
 from kvcompass.plan.parse import decode_plan
@@ -34,14 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, default=15.0, metavar="S", help="for each component at each step (15)"
     )
-    parser.add_argument(
-        "--via",
-        action="append",
-        default=[],
-        type=_pair,
-        metavar="ADDRESS=HOST:PORT",
-        help="an ops_address of the plan that is reached elsewhere: a tunnel, a port-forward",
-    )
+    add_via(parser)
     parser.add_argument(
         "--without",
         action="append",
@@ -97,13 +90,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     _print_advice(console, rollout, _how_far(rollout))
     return 1
-
-
-def _pair(text: str) -> tuple[str, str]:
-    address, separator, elsewhere = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=HOST:PORT")
-    return address, elsewhere
 
 
 def _key(path: Path | None) -> str:

@@ -1,5 +1,6 @@
 """Brings a plan to one component's operations listener over HTTP."""
 
+import argparse
 import http.client
 import json
 import time
@@ -111,3 +112,22 @@ def targets_of(plan: Plan, without: Sequence[str]) -> tuple[list[Target], list[s
             nowhere.append(f"{kind.value} {name}")
     found = [Target(kind, tuple(ids), address) for (kind, address), ids in by_address.items()]
     return found, nowhere
+
+
+def add_via(parser: argparse.ArgumentParser) -> None:
+    """The option that says where components are really reached."""
+    parser.add_argument(
+        "--via",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="ADDRESS=HOST:PORT",
+        help="an ops_address of the plan that is reached elsewhere: a tunnel, a port-forward",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    address, separator, elsewhere = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=HOST:PORT")
+    return address, elsewhere

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from cli.plan_visits import Target, targets_of
+from cli.plan_visits import Target, add_via, targets_of
 from cli.status_asking import Round, ask_all
 from cli.status_findings import Finding, findings
 from cli.status_tables import tables
@@ -41,6 +41,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of tables")
     parser.add_argument("--watch", type=float, metavar="S", help="ask again every S seconds, until Ctrl-C")
     parser.add_argument("--timeout", type=float, default=3.0, metavar="S", help="for each component (3)")
+    add_via(parser)
     parser.add_argument(
         "--without",
         action="append",
@@ -80,21 +81,23 @@ def run(options: argparse.Namespace) -> int:
         return code
 
 
-def look(plan: Plan, targets: Sequence[Target], timeout_s: float) -> tuple[Round, list[Finding]]:
+def look(
+    plan: Plan, targets: Sequence[Target], timeout_s: float, via: Mapping[str, str]
+) -> tuple[Round, list[Finding]]:
     """Asks until all is true, or for some rounds; what was told last, and what is not true."""
     rounds: list[Round] = []
     while True:
-        rounds.append(ask_all(targets, timeout_s))
+        rounds.append(ask_all(targets, timeout_s, via))
         found = findings(plan, rounds)
-        if not found or len(rounds) == _ROUNDS or all(told.problem for told in rounds[-1].values()):
+        if not _untrue(found) or len(rounds) == _ROUNDS or all(told.problem for told in rounds[-1].values()):
             return rounds[-1], found
         time.sleep(_BETWEEN_S)
 
 
 def _once(console: Console, plan: Plan, targets: Sequence[Target], options: argparse.Namespace) -> int:
-    told, found = look(plan, targets, options.timeout)
+    told, found = look(plan, targets, options.timeout, dict(options.via))
     heard = any(not each.problem for each in told.values())
-    code = 2 if not heard else 1 if found else 0
+    code = 2 if not heard else 1 if _untrue(found) else 0
     if options.json:
         print(json.dumps(_document(plan, told, found), sort_keys=True), flush=True)
         return code
@@ -108,17 +111,22 @@ def _once(console: Console, plan: Plan, targets: Sequence[Target], options: argp
         )
         return code
     for each in found:
-        console.print(Text(f"{each.component}: {each.what}\n    {each.do}."))
-    if not found:
+        note = "note: " if each.is_note else ""
+        console.print(Text(f"{note}{each.component}: {each.what}\n    {each.do}."))
+    if not _untrue(found):
         console.print(f"All is true: {len(targets)} components, plan version {plan.plan_version}.")
     return code
+
+
+def _untrue(found: Sequence[Finding]) -> bool:
+    return any(not each.is_note for each in found)
 
 
 def _document(plan: Plan, told: Round, found: Sequence[Finding]) -> dict[str, Any]:
     return {
         "fleet": plan.fleet,
         "plan_version": plan.plan_version,
-        "all_true": not found,
+        "all_true": not _untrue(found),
         "findings": [asdict(each) for each in found],
         "components": [
             {

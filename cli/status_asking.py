@@ -37,16 +37,20 @@ Round = Mapping[Target, Told]
 """What all components said when they were asked once."""
 
 
-def ask_all(targets: Sequence[Target], timeout_s: float) -> Round:
-    """One round. A component that does not answer within the time is one that does not answer."""
+def ask_all(targets: Sequence[Target], timeout_s: float, via: Mapping[str, str]) -> Round:
+    """One round. A component that does not answer within the time is one that does not answer.
+
+    `via`: addresses of the plan that are reached elsewhere.
+    """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip(targets, pool.map(lambda target: ask(target, timeout_s), targets), strict=True))
+        told = pool.map(lambda each: ask(each, via.get(each.address, each.address), timeout_s), targets)
+        return dict(zip(targets, told, strict=True))
 
 
-def ask(target: Target, timeout_s: float) -> Told:
-    """One component."""
+def ask(target: Target, address: str, timeout_s: float) -> Told:
+    """One component, at an address."""
     deadline = time.monotonic() + timeout_s
-    connection = http.client.HTTPConnection(target.address, timeout=timeout_s)
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         plan = _get(connection, "/plan", deadline)
         health = _get(connection, "/health", deadline)

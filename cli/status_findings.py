@@ -28,8 +28,8 @@ _UNIT: Final = {
 }
 _AGENT: Final = {
     "attaching": "wait: it learns what its engine holds",
-    "partial": "nothing wrong is claimed, and less than is held; it heals as blocks come and go. Enlarge "
-    "buffer_steps of the engine's KV events if it recurs",
+    "partial": "nothing wrong is claimed, and less than is held, until the cache is cleared. Right after a "
+    "restart of the agent; otherwise enlarge buffer_steps of the engine's KV events",
     "unreachable": "restart the engine",
     "refused": "give the engine the plan's model and block size",
 }
@@ -48,6 +48,8 @@ class Finding:
     component: str
     what: str
     do: str
+    is_note: bool = False
+    """Worth knowing; nothing is untrue."""
 
 
 def findings(plan: Plan, rounds: Sequence[Round]) -> list[Finding]:
@@ -149,7 +151,8 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
         if worker is None:
             continue
         if worker["state"] != "exact":
-            yield Finding(name, f"is {worker['state']} at its agent", _AGENT[worker["state"]])
+            state = worker["state"]
+            yield Finding(name, f"is {state} at its agent", _AGENT[state], is_note=state == "partial")
         for other, problem in worker["problems"].items():
             yield Finding(
                 name, f"its agent does not reach {other}: {problem}", f"see to {other}, and the way"

@@ -252,6 +252,16 @@ def test_a_view_that_differed_at_any_place_is_named_though_the_table_moved_on() 
     assert "differs" in findings(PLAN, [told(first), told(later)])[0].what
 
 
+def test_a_worker_that_is_known_in_part_is_noted_and_true() -> None:
+    fleet = copy.deepcopy(whole())
+    worker_of(fleet)["state"] = "partial"
+    (found,) = findings(PLAN, [told(fleet)])
+    assert found.is_note
+    worker_of(fleet)["state"] = "unreachable"
+    (found,) = findings(PLAN, [told(fleet)])
+    assert not found.is_note
+
+
 def test_the_load_of_a_drained_worker_may_be_out() -> None:
     drained = replace(PLAN, workers=(replace(PLAN.workers[0], drain=True), *PLAN.workers[1:]))
     assert findings(drained, [told(whole(drained))]) == []
@@ -335,6 +345,8 @@ def test_exit_status_says_whether_all_is_true(tmp_path: Path, capsys: pytest.Cap
     with listening(fleet):
         code, text = status()
         assert (code, "All is true" in text) == (0, True), text
+        elsewhere = next(iter(fleet))
+        assert status("--via", f"{elsewhere.address}={free_address()}")[0] == 1, "nobody is there"
         code, text = status("--json")
         document = json.loads(text)
         assert (code, document["all_true"], document["findings"]) == (0, True, [])
@@ -358,10 +370,10 @@ def test_what_cannot_be_asked_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_somebody_else_at_the_address_is_no_answer() -> None:
     target = replace(EDGE, address=free_address())
     with listening({target: whole()[UNIT]}):
-        assert ask(target, 2.0).problem == f"unit {UNIT.ids[0]} answers there"
+        assert ask(target, target.address, 2.0).problem == f"unit {UNIT.ids[0]} answers there"
     target = replace(EDGE, address=free_address())
     with listening({target: {}}):
-        assert "no component" in ask(target, 2.0).problem
+        assert "no component" in ask(target, target.address, 2.0).problem
 
 
 def test_one_that_accepts_and_says_nothing_costs_its_time_only() -> None:
@@ -369,4 +381,4 @@ def test_one_that_accepts_and_says_nothing_costs_its_time_only() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         target = replace(EDGE, address=f"127.0.0.1:{silent.getsockname()[1]}")
-        assert ask_all([target], 0.2)[target].problem
+        assert ask_all([target], 0.2, {})[target].problem

@@ -57,8 +57,9 @@ def keeping(metrics: Expressions) -> Row:
             Panel(
                 id=703,
                 title="Size of units' own snapshots",
-                description="Of the files on disk: 8 to 12 bytes a key and tier. It grows with what workers "
-                "hold; at 64 bytes for each entry that the plan allows, a start refuses the file.",
+                description="Of the files on disk: 12 bytes an entry, 16 with 32 workers a table. It grows "
+                "with what workers hold; at 64 bytes for each entry that the plan allows, a start refuses "
+                "the file.",
                 unit=Unit.BYTES,
                 queries=(
                     Query(metrics.max("kvcompass_unit_snapshot_size_bytes", "instance"), "{{instance}}"),

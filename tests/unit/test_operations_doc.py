@@ -1,0 +1,37 @@
+"""docs/operations.md knows every state, and every alert, by its own name."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvcompass.fleet.view import Standing
+from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.upstream_choice import SourceKind
+from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.worker_source import Registration
+from lab.dashboards.alerts import alerts
+from lab.dashboards.catalogue import families
+
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("states", [FollowerState, Registration, AgentState, SourceKind])
+def test_every_state_has_a_line(states: type[FollowerState]) -> None:
+    for state in states:
+        assert re.search(rf"^\| `{state.value}` \|", TEXT, re.MULTILINE), state
+
+
+def test_every_standing_has_a_line() -> None:
+    for standing in Standing:
+        assert f"| `{standing.name.lower()}` |" in TEXT
+
+
+def test_every_alert_is_in_the_runbook_and_no_other() -> None:
+    told = set(re.findall(r"^\| `(KVCompass\w+)` \|", TEXT, re.MULTILINE))
+    assert told == {alert.name for alert in alerts()}
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    named = set(re.findall(r"`(kvcompass_\w+)`", TEXT))
+    assert named and named <= set(families())
