@@ -91,6 +91,7 @@ class MaintenanceUnit:
         )
         self._started_us = now_us
         self._settled = False
+        self._draining = False
         self._restored = restored
         self._capture: UnitCapture | None = None
         for worker_id in restored.workers if restored else ():
@@ -265,6 +266,12 @@ class MaintenanceUnit:
             if source.lease_until_us is not None:
                 source.lease_until_us += duration_us
 
+    def drain(self) -> None:
+        """The process ends and turns its agents away, so that their silence says nothing: leases end no more,
+        and time settles nothing. What is held stays for the snapshot that the next unit begins with.
+        """
+        self._draining = True
+
     def agent_disconnected(self, session: AgentSession) -> None:
         """The stream has ended. The worker's fields stay until its lease ends.
 
@@ -284,15 +291,8 @@ class MaintenanceUnit:
         """
         if self._copied_part():
             return True
-        for source in self._sources.values():
-            if source.lease_until_us is not None and source.lease_until_us <= now_us:
-                source.lease_until_us = None
-                source.lease_ended = True
-                source.in_step = False
-                source.report_requested_us = None
-                self._drop_report(source)
-                self._tables.clear_worker(source.worker.table, source.worker.slot)
-                self.counters.leases_ended += 1
+        if not self._draining:
+            self._end_leases(now_us)
         self._desk.tables_changed(self._tables.step())
         self._settle(now_us)
         return self._tables.is_busy or self._desk.is_copying or self._capture is not None
@@ -525,17 +525,28 @@ class MaintenanceUnit:
         self.counters.refusals += 1
         return [refusal]
 
+    def _end_leases(self, now_us: int) -> None:
+        for source in self._sources.values():
+            if source.lease_until_us is not None and source.lease_until_us <= now_us:
+                source.lease_until_us = None
+                source.lease_ended = True
+                source.in_step = False
+                source.report_requested_us = None
+                self._drop_report(source)
+                self._tables.clear_worker(source.worker.table, source.worker.slot)
+                self.counters.leases_ended += 1
+
     def _settle(self, now_us: int) -> None:
         """Time alone ends the waiting for workers that are not there, not for a report under way."""
         if self._settled:
             return
         leases = (now_us - self._started_us) // self._lease_us
         awaited = [source for source in self._sources.values() if source.awaited]
-        self._settled = (
-            not awaited
-            or leases >= self.bounds.settle_reports_leases
+        had_their_chance = not self._draining and (
+            leases >= self.bounds.settle_reports_leases
             or (leases >= self.bounds.settle_leases and all(source.session is None for source in awaited))
         )
+        self._settled = not awaited or had_their_chance
         if self._settled:
             self._desk.forget_snapshot()
 

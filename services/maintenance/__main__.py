@@ -20,6 +20,7 @@ from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.unit_snapshot import restore_tables, snapshot_bytes_most
 from kvcompass.warm import warm
+from services.maintenance.drain import drain
 from services.maintenance.health import unit_health
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.patch_loss import PatchLoss
@@ -179,9 +180,8 @@ async def _serve(
         fault_switches=settings.fault_switches,
     )
     await lifecycle.stopping.wait()
-    await server.stop(settings.bounds.drain_s)
-    if keeper is not None and settings.snapshot is not None:
-        await keeper.write_last(settings.snapshot.drain_s)
+    snapshot_s = settings.snapshot.drain_s if settings.snapshot is not None else 0.0
+    await drain(unit, server, settings.bounds.drain_s, keeper, snapshot_s)
 
 
 def _period_s(settings: MaintenanceSettings) -> float:

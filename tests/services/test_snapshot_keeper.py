@@ -11,15 +11,19 @@ from prometheus_client import CollectorRegistry
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
+from kvcompass.roles.worker_source import Registration
+from services.maintenance.drain import drain
 from services.maintenance.snapshot_file import LocalDisk
 from services.maintenance.snapshot_keeper import SnapshotKeeper, WriteFailure
 from services.maintenance.snapshot_metrics import SnapshotCollector
+from services.runtime.epoch import now_us
 from tests.models.replication_agent import TwinAgent
-from tests.models.replication_fleet import WORKERS, replication_plan
+from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_service import ConnectedAgent, Served, connected, served, until
 from tests.models.unit_snapshots import held, restored
 
-PLAN = replication_plan(lease_ms=60_000)
+LEASE_US = 60 * S
+PLAN = replication_plan(lease_ms=LEASE_US // 1_000)
 LAYOUT = layout_fields(PLAN)
 
 
@@ -134,6 +138,25 @@ async def test_the_end_waits_for_a_writing_under_way_and_writes_what_came_since(
         await asyncio.wait({last}, timeout=0.3)  # if it did not wait, the older one would come last
         disk.go_on.set()
         await asyncio.gather(writing, last)
+        assert (keeper.writes, keeper.failures) == (2, {})
+        assert held(restored(path.read_bytes(), PLAN))["a-0"] == {5: 1, 6: 2, 9: 1}
+
+
+async def test_agents_that_the_end_has_turned_away_are_in_the_last_snapshot_however_long_it_waits(tmp_path):
+    path = tmp_path / "unit.snapshot"
+    async with settled() as (unit, agent):
+        disk = StuckDisk()
+        keeper = keeper_of(unit, path, disk)
+        writing = asyncio.create_task(keeper.write())
+        await until(disk.stuck.is_set)
+        await agent.edit({9: 1})
+        await agent.acknowledged()
+        ending = asyncio.create_task(drain(unit.unit, unit.server, 0.05, keeper, 30))
+        await until(lambda: unit.unit.registered(now_us())["a-0"].registration is Registration.SILENT)
+        unit.unit.stalled(-LEASE_US)  # all leases are due
+        await asyncio.sleep(0.3)  # ticks
+        disk.go_on.set()
+        await asyncio.gather(writing, ending)
         assert (keeper.writes, keeper.failures) == (2, {})
         assert held(restored(path.read_bytes(), PLAN))["a-0"] == {5: 1, 6: 2, 9: 1}
 

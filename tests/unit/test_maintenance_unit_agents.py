@@ -369,6 +369,27 @@ def test_a_unit_that_did_not_run_blames_nobody():
     assert held(unit) == {}
 
 
+def test_a_unit_that_drains_takes_silence_for_nothing():
+    unit, a = new_unit(), agent(k1=1)
+    session, _ = connect(unit, a)
+    tell(unit, session, [*a.full_report(), a.renewal()])
+    for other in WORKERS[1:]:
+        connect(unit, agent(other))
+    assert unit.settled
+    unit.drain()
+    unit.agent_disconnected(session)
+    unit.tick(100 * LEASE_US)
+    assert (held(unit), unit.counters.leases_ended) == ({1: 1}, 0)
+
+    half_refilled = new_unit()
+    half_refilled.drain()
+    half_refilled.tick(100 * LEASE_US)
+    assert not half_refilled.settled
+    for each in WORKERS:
+        connect(half_refilled, agent(each))
+    assert half_refilled.settled, "all have said what they hold"
+
+
 def test_a_new_unit_settles_when_every_worker_has_reported_or_had_its_chance():
     unit, a, b = new_unit(), agent("a-0", k1=1), agent("a-1")
     session, _ = connect(unit, a)
