@@ -5,6 +5,7 @@ from random import Random
 from typing import Final
 
 from kvcompass.engine_events import EngineEvent
+from kvcompass.plan.model import Plan
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad
@@ -71,6 +72,18 @@ class FollowedEngine:
         for stream in self.streams:
             stream.dial()
         self._poll()
+
+    # --- the plan ---------------------------------------------------------------------------------
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Go by the next version, and register what both have."""
+        self._publish(self.agent.apply_plan(plan))
+        for stream in self.streams:
+            stream.report.apply_plan(plan.plan_version)
+
+    def settle_plan(self) -> None:
+        """Withdraw what only the version before registered."""
+        self._publish(self.agent.settle_plan())
 
     # --- load -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from simulator.product.periods import (
     LONGEST_PAUSE_US,
     PROBE_US,
     QUIET_US,
+    REFUSED_US,
     TICK_US,
 )
 
@@ -31,13 +32,14 @@ def bound_terms(shape: Shape) -> dict[str, int]:
     ways_ms = [way for row in shape.plan.wan_ms for way in row]
     trip_us = round(2_000 * max(ways_ms) * (1 + 6 * JITTER))
     watermark_us = shape.bounds.watermark_period_us
+    pause_us = LONGEST_PAUSE_US if shape.next_plan is None else REFUSED_US
     unheard_us = ANSWER_US if shape.lossy else KEEPALIVE_US
     return {
         "late": trip_us if shape.lossy else KEEPALIVE_US + trip_us,
         "engine": LOAD_TIMEOUT_US
         + round((1 + LOAD_JITTER) * LOAD_PERIOD_US)
         + max(EVENT_TIMEOUT_US + LONGEST_PAUSE_US, QUIET_US),
-        "stream": unheard_us + LONGEST_PAUSE_US,
+        "stream": unheard_us + pause_us,
         "report": trip_us,
         "lease": lease_us + lease_us // 6 + TICK_US,
         "settle": shape.bounds.settle_leases * lease_us + TICK_US,

@@ -100,8 +100,8 @@ class Engine:
         """It runs."""
         return self.is_up and not self.is_paused
 
-    def truth(self) -> dict[int, Tier]:
-        """Tier of each registered prefix that is whole here, by key: worked out block by block."""
+    def truth(self, lengths: set[int]) -> dict[int, Tier]:
+        """Tier of each prefix of these lengths that is whole here, by key: worked out block by block."""
         found: dict[int, Tier] = {}
         for chain in self.chains:
             tier = Tier.VRAM
@@ -111,7 +111,7 @@ class Engine:
                     break
                 if not where & _GPU:
                     tier = Tier.DRAM
-                if block.key is not None:
+                if block.key is not None and block.depth * BLOCK in lengths:
                     found[block.key] = tier
         return found
 

@@ -29,7 +29,7 @@ class Fabric:
         self.trace: Final = trace
         self.lossy: Final = lossy
         self._random = random
-        self.on_arrival: Callable[[Action], None] | None = None
+        self.on_arrival: Callable[[Action, tuple[Any, ...]], None] | None = None
         """Told of each message when it has been taken in."""
         self.late_copies = 0.0
         """Share of messages of which a copy comes within the next second too, where they are lossy."""
@@ -152,7 +152,7 @@ class Fabric:
         self.trace.note(self.clock.now_us, process.name, f"{action.__name__} {spelled(args[-1])}")
         action(*args)
         if self.on_arrival is not None:
-            self.on_arrival(action)
+            self.on_arrival(action, args)
 
     def _arrive(
         self,

@@ -72,11 +72,17 @@ _LONGEST_US: Final = 6 * S
 """More than a lease and more than an edge's silence."""
 
 
+_CHANGE_US: Final = 3 * S
+"""In which a plan changes everywhere once nothing fails."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """All faults of a run, and when the last one ends."""
 
     faults: tuple[Fault, ...]
+    change_us: int | None
+    """When the plan begins to change, if it does."""
     quiet_us: int
     """From here on nothing fails, and caches stay as they are."""
 
@@ -92,7 +98,11 @@ def draw_schedule(seed: int, shape: Shape, processes: int) -> Schedule:
         )
     faults.sort(key=lambda fault: fault.at_us)
     quiet_us = max(fault.until_us for fault in faults) + stream.randint(0, 500 * MS)
-    return Schedule(tuple(faults), quiet_us)
+    change_us = None
+    if shape.next_plan is not None:
+        change_us = WARM_US + stream.randrange(span_us)
+        quiet_us = max(quiet_us, change_us) + _CHANGE_US
+    return Schedule(tuple(faults), change_us, quiet_us)
 
 
 def _draw(stream: Random, shape: Shape, processes: int, span_us: int) -> Fault:

@@ -8,6 +8,8 @@ from typing import Final
 
 from kvcompass.index import IndexView, index_shape
 from kvcompass.keys import shards_of
+from kvcompass.levels import registered_lengths
+from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
@@ -21,7 +23,7 @@ from kvcompass.wan import Link
 from simulator.clock import Clock
 from simulator.convergence.agent import FollowedEngine
 from simulator.convergence.disk import UnitFile
-from simulator.convergence.engine import Engine
+from simulator.convergence.engine import BLOCK, Engine
 from simulator.convergence.fabric import Fabric
 from simulator.convergence.history import History, Place, WatchedTables
 from simulator.convergence.process import Process
@@ -41,14 +43,24 @@ _ANCHORS: Final = 3
 """Chains of blocks that the first worker never gives up."""
 
 
+def _lengths(plan: Plan) -> set[int]:
+    return {int(length) for length in registered_lengths(plan)}
+
+
 class WorkerNode:
     """An engine and its agent's process. They fail apart from one another."""
 
-    def __init__(self, process: Process, engine: Engine) -> None:
+    def __init__(self, process: Process, engine: Engine, planned: str) -> None:
+        """`planned`: its id in the plan."""
+        self.planned: Final = planned
         self.process: Final = process
         self.engine: Final = engine
         self.followed: FollowedEngine | None = None
         """Of the incarnation that runs."""
+        self.plan_version = 0
+        """That it goes by."""
+        self.has_left = False
+        """It is not in the plan any more, and its agent has ended."""
 
 
 class EdgeProcess:
@@ -84,15 +96,20 @@ class Fleet:
         """What happened to processes."""
         self._files = [UnitFile(random_stream(seed, f"disk of {shard}")) for shard in range(plan.shards)]
         self._epochs = count(1)
-        self._index = index_shape(plan)
-        regions = [plan.region_index(worker.region) for worker in plan.workers]
+        self.plans: Final[dict[str, Plan]] = {}
+        """The plan file of each process, by its name; where there is none it is the first version."""
         self.workers: Final = [
-            WorkerNode(Process(f"agent-{number}", region), Engine(shape.chains, shape.ring_batches[number]))
-            for number, region in enumerate(regions)
+            WorkerNode(
+                Process(f"agent-{number}", plan.region_index(worker.region)),
+                Engine(shape.chains, shape.ring_batches[number]),
+                worker.id,
+            )
+            for number, worker in enumerate(shape.workers)
         ]
         anchors = [block for chain in shape.chains[:_ANCHORS] for block in chain]
         self.workers[0].engine.kept = {block.number: block for block in anchors}
-        keys = {block.key for block in anchors if block.key is not None}
+        both = set.intersection(*(_lengths(each) for each in (plan, shape.last_plan)))
+        keys = {block.key for block in anchors if block.key is not None and block.depth * BLOCK in both}
         self.anchors: Final = [
             [k for k in keys if shards_of([k], plan.shards) == [s]] for s in range(plan.shards)
         ]
@@ -114,7 +131,7 @@ class Fleet:
         return [
             *self.unit_processes,
             *(edge.process for edge in self.edges),
-            *(worker.process for worker in self.workers[1:]),
+            *(worker.process for worker in self.workers[1 : len(self.shape.plan.workers)]),
         ]
 
     def plain_link(self, source: int, target: int) -> Link:
@@ -142,7 +159,7 @@ class Fleet:
         """Everything starts at once, empty."""
         for shard in range(self.shape.plan.shards):
             self.start_unit(shard)
-        for number in range(len(self.workers)):
+        for number in range(len(self.shape.plan.workers)):
             self.start_agent(number)
         for number in range(len(self.edges)):
             self.start_edge(number)
@@ -161,10 +178,18 @@ class Fleet:
 
     def start_agent(self, number: int) -> None:
         """A worker's agent starts, knowing nothing."""
-        worker, plan, shape = self.workers[number], self.shape.plan, self.shape
-        planned, process = plan.workers[number], worker.process
+        worker, shape = self.workers[number], self.shape
+        process = worker.process
+        plan = self.plan_of(process)
+        if all(planned.id != worker.planned for planned in plan.workers):
+            worker.has_left = (
+                True  # its settings name a worker that its plan does not have: it does not start
+            )
+            worker.engine.kill()
+            return
         process.boot()
-        agent = WorkerAgent(plan, planned.id, next(self._epochs))
+        agent = WorkerAgent(plan, worker.planned, next(self._epochs))
+        worker.plan_version = plan.plan_version
         name = f"{process.name} {process.incarnation}"
         streams = [
             ReportStream(
@@ -181,6 +206,7 @@ class Fleet:
                 unit,
                 process.region,
                 Backoff(random_stream(self.seed, f"{name} to {shard}")),
+                plans_change=shape.next_plan is not None,
             )
             for shard, unit in enumerate(self.units)
         ]
@@ -199,13 +225,14 @@ class Fleet:
 
     def start_edge(self, number: int) -> None:
         """An edge starts, knowing nothing."""
-        edge, plan = self.edges[number], self.shape.plan
+        edge = self.edges[number]
         process = edge.process
+        plan = self.plan_of(process)
         process.boot()
         handshake = Handshake(
             process.name, next(self._epochs), PROTOCOL_VERSION, plan.plan_version, self.shape.layout
         )
-        edge.view = view = IndexView(self._index)
+        edge.view = view = IndexView(index_shape(plan))
         name = f"{process.name} {process.incarnation}"
         edge.feeds = []
         for shard, served in enumerate(edge.served):
@@ -262,11 +289,21 @@ class Fleet:
             if unit is process:
                 self.start_unit(shard)
         for number, worker in enumerate(self.workers):
-            if worker.process is process:
+            if worker.process is process and not worker.has_left:
                 self.start_agent(number)
         for number, edge in enumerate(self.edges):
             if edge.process is process:
                 self.start_edge(number)
+
+    def leave(self, worker: WorkerNode) -> None:
+        """A worker is in the plan no more: its agent ends, and its engine."""
+        worker.has_left = True
+        self.kill(worker.process)
+        worker.engine.kill()
+
+    def plan_of(self, process: Process) -> Plan:
+        """What a process starts with."""
+        return self.plans.get(process.name, self.shape.plan)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -287,7 +324,7 @@ class Fleet:
         return UnitNode(self.fabric, unit, tables, self.unit_processes[shard].region)
 
     def _place(self, worker_id: str) -> Place:
-        planned = self.shape.plan.workers[self.shape.plan.worker_index(worker_id)]
+        planned = next(worker for worker in self.shape.workers if worker.id == worker_id)
         return planned.table, planned.slot
 
     def _new_unit(self, shard: int) -> tuple[MaintenanceUnit, WatchedTables]:
@@ -303,10 +340,11 @@ class Fleet:
         return self._begin_unit(shard, None)
 
     def _begin_unit(self, shard: int, data: bytes | None) -> tuple[MaintenanceUnit, WatchedTables]:
-        plan, layout, now_us, bounds = self.shape.plan, self.shape.layout, self.now_us, self.shape.bounds
+        plan = self.plan_of(self.unit_processes[shard])
+        layout, now_us, bounds = self.shape.layout, self.now_us, self.shape.bounds
         epoch, unit_id = next(self._epochs), plan.units[shard].id
         waits_until_us = now_us + 1_000 * plan.routing.lease_ms * bounds.settle_leases
-        tables = WatchedTables(self._index, shard, random_seed=(self.seed << 20) + epoch)
+        tables = WatchedTables(index_shape(plan), shard, random_seed=(self.seed << 20) + epoch)
         history = History()
 
         def may_lack() -> set[Place]:
@@ -320,6 +358,8 @@ class Fleet:
             restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
             epoch = restored.epoch_after(epoch)
             self.counts["units restored"] += 1
+            # Whose lease had ended is not in the file, and views learn from it that they are to forget.
+            history.cleared |= self.histories[restored.epoch].cleared
         unit = MaintenanceUnit(
             plan,
             unit_id,

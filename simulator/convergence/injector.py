@@ -8,6 +8,7 @@ from kvcompass.wan import Link
 from simulator.clock import Priority
 from simulator.convergence.faults import Fault, FaultKind, Schedule
 from simulator.convergence.fleet import Fleet
+from simulator.convergence.plan_change import PlanChange
 from simulator.product.periods import KEEPALIVE_US
 from simulator.streams import random_stream
 
@@ -30,6 +31,8 @@ class Injector:
         self.fleet: Final = fleet
         self.schedule: Final = schedule
         self._pairs = list(combinations(range(len(fleet.shape.plan.regions)), 2))
+        self.change: PlanChange | None = None
+        """Of the plan, once it has begun."""
         self._active: list[Fault] = []
         self._victims = fleet.victims
         self._churns = random_stream(fleet.seed, "convergence churn")
@@ -43,6 +46,8 @@ class Injector:
                 self._at(fault.until_us, self._end, fault)
         self._churn()
         self._at(_ANCHOR_US, self._anchor)
+        if self.schedule.change_us is not None:
+            self._at(self.schedule.change_us, self._change_plan)
 
     def _at(self, at_us: int, action: Callable[..., None], *args: Any) -> None:
         self.fleet.clock.at(at_us, _FAULT, action, *args)
@@ -53,9 +58,19 @@ class Injector:
         fleet = self.fleet
         if fleet.now_us < self.schedule.quiet_us:
             worker = fleet.workers[self._churns.randrange(len(fleet.workers))]
-            if worker.engine.answers:
+            if worker.engine.answers and not worker.has_left:
                 worker.engine.churn(self._churns)
             self._at(fleet.now_us + round(self._churns.expovariate(1 / self._churn_us)), self._churn)
+
+    def _change_plan(self) -> None:
+        """The fleet goes over to the next version. A new worker's agent starts with it, at once."""
+        fleet, plan = self.fleet, self.fleet.shape.next_plan
+        assert plan is not None
+        for number in range(len(fleet.shape.plan.workers), len(fleet.workers)):
+            fleet.plans[fleet.workers[number].process.name] = plan
+            fleet.start_agent(number)
+        self.change = PlanChange(fleet, plan)
+        self.change.go_on()
 
     def _anchor(self) -> None:
         """The first worker has more and more of what it never gives up."""

@@ -20,7 +20,8 @@ def replay_command(seed: int) -> str:
 def run_seeds(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     """Outcomes in the order of the seeds, as they come."""
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        for seed in seeds:
+            yield run_seed(seed)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(jobs) as pool:

@@ -1,5 +1,6 @@
 """One seed: a fleet, a schedule of faults, and what came of them."""
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from simulator.convergence.shape import draw_shape
 from simulator.convergence.trace import Trace
 from simulator.convergence.truth import differences, falsehoods
 from simulator.convergence.watch import Watch
-from simulator.errors import SimulationError
 
 _LOOK_US: Final = 200_000
 """From one look whether all is true to the next: recoveries are rounded up to it."""
@@ -57,18 +57,24 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     clock.at(0, Priority.ENGINE, fleet.start)
     clock.at(schedule.quiet_us, Priority.CHECK, end.look)
     clock.at(schedule.quiet_us + bound, Priority.CHECK, clock.stop)
-    Injector(fleet, schedule).start()
+    injector = Injector(fleet, schedule)
+    injector.start()
     failures: list[str] = []
     try:
         clock.run()
-    except (SimulationError, AssertionError) as error:
+    except Exception as error:  # whatever a role raises is a failure of this seed, and of no other
         failures.append(f"at {clock.now_us / 1e6:.6f} {type(error).__name__}: {error}")
+        if write is not None:
+            write(traceback.format_exc())
     else:
+        if injector.change is not None and not injector.change.is_done:
+            failures.append("the plan has not changed everywhere")
         failures += differences(fleet)
         failures += falsehoods(fleet)
     failures = watch.breaches + failures
     for failure in failures:
         trace.note(clock.now_us, "seed", f"FAILED: {failure}")
+    changes = [] if schedule.change_us is None else ["plan change"]
     return Outcome(
         seed,
         tuple(failures[:_TOLD]),
@@ -76,7 +82,7 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
         bound,
         shape.lossy,
         trace.digest,
-        Counter(fault.kind.value for fault in schedule.faults),
+        Counter(fault.kind.value for fault in schedule.faults) + Counter(changes),
         counted(fleet),
     )
 

@@ -1,6 +1,6 @@
 """The small fleets that runs are made of, drawn from a seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 from typing import Final
@@ -40,6 +40,8 @@ class Shape:
     """A fleet and what of its settings a run varies."""
 
     plan: Plan
+    next_plan: Plan | None
+    """The version that the fleet goes over to in the middle of the run."""
     bounds: UnitBounds
     chunk_keys: int
     """Keys in a message of a full report."""
@@ -70,9 +72,21 @@ class Shape:
         return layout_fields(self.plan)
 
     @property
+    def last_plan(self) -> Plan:
+        """What the fleet goes by at the end."""
+        return self.next_plan or self.plan
+
+    @cached_property
+    def workers(self) -> tuple[Worker, ...]:
+        """Of both versions: those that are new come last."""
+        old = {worker.id for worker in self.plan.workers}
+        return self.plan.workers + tuple(w for w in self.last_plan.workers if w.id not in old)
+
+    @property
     def chains(self) -> tuple[tuple[Block, ...], ...]:
         """All prompts there are."""
-        lengths = tuple(int(length) for length in registered_lengths(self.plan))
+        both = {int(c) for plan in (self.plan, self.last_plan) for c in registered_lengths(plan)}
+        lengths = tuple(sorted(both))
         return forest(namespace(self.plan.model, self.plan.sharing_groups[0].salt), lengths)
 
 
@@ -85,9 +99,10 @@ def draw_shape(seed: int) -> Shape:
         message_groups=stream.choice((8, 256)),
         chunk_bytes=stream.choice((512, 2_048, 1 << 18)),
     )
-    rings = tuple(stream.choice((0, 6, 10_000, 10_000, 10_000)) for _ in plan.workers)
+    rings = tuple(stream.choice((0, 6, 10_000, 10_000, 10_000)) for _ in range(len(plan.workers) + 1))
     return Shape(
         plan,
+        _changed(plan, random_stream(seed, "convergence plan")),
         bounds,
         stream.choice((7, 32_768)),
         rings,
@@ -96,6 +111,22 @@ def draw_shape(seed: int) -> Shape:
         save_us=stream.choice((0, 0, 700_000, 3_000_000)),
         lossy=stream.random() < 0.5,
     )
+
+
+def _changed(plan: Plan, stream: Random) -> Plan | None:
+    """A version with a worker more, one less, or other lengths; none in two runs of three."""
+    if stream.random() < 0.67:
+        return None
+    workers = list(plan.workers)
+    if stream.random() < 0.5:
+        del workers[stream.randrange(1, len(workers))]
+    if stream.random() < 0.7:
+        table = stream.choice((0, plan.tables))
+        slot = sum(worker.table == table for worker in plan.workers)
+        region = stream.choice(plan.regions)
+        workers.append(Worker("new", region, "http://new:1", "tcp://new:2", table, slot, 0.2, 0.02))
+    lengths = replace(plan.lengths, stretch=stream.choice((0.75, 1.5, 0.3)))
+    return replace(plan, plan_version=2, workers=tuple(workers), lengths=lengths)
 
 
 def _plan(stream: Random) -> Plan:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from kvcompass.levels import registered_lengths
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.worker_agent import AgentState
 from kvcompass.tier import Tier
@@ -21,14 +22,16 @@ def differences(fleet: Fleet) -> Iterator[str]:
         unit = node.unit
         if not unit.settled:
             yield f"unit-{shard} has not settled: it waits for {', '.join(unit.awaited_workers())}"
-        held = unit.held()
-        for worker, planned in zip(fleet.workers, fleet.shape.plan.workers, strict=True):
+        for worker, planned in zip(fleet.workers, fleet.shape.workers, strict=True):
             wanted = (0, 0)
             if worker.engine.is_up and worker.followed is not None:
                 kept = worker.followed.agent.holdings
                 wanted = kept.count(shard), kept.digest(shard)
-            if held[planned.id] != wanted:
-                yield f"unit-{shard} has {held[planned.id][0]} keys of {planned.id}, it holds {wanted[0]}"
+            held = (0, 0)
+            if planned.table < node.tables.shape.tables:
+                held = node.tables.held(planned.table, planned.slot)
+            if held != wanted:
+                yield f"unit-{shard} has {held[0]} keys of {planned.id}, it holds {wanted[0]}"
         for edge in fleet.edges:
             follower = edge.feeds[shard].follower
             name, state = edge.process.name, follower.state(fleet.now_us)
@@ -47,16 +50,16 @@ def falsehoods(fleet: Fleet) -> Iterator[str]:
     for number, (_, wrong) in enumerate(truths):
         yield from (f"agent-{number} {what}" for what in wrong)
     claims = [claimed for claimed, _ in truths]
-    workers = fleet.shape.plan.workers
+    workers = fleet.shape.workers
     for planned, claimed in zip(workers, claims, strict=True):
         found: dict[int, int] = {}
         for node in fleet.units:
-            keys, tiers = node.unit.holdings(planned.id)
-            found.update(zip(keys.tolist(), tiers.tolist(), strict=True))
+            if planned.table < node.tables.shape.tables:
+                keys, tiers = node.tables.holdings(planned.table, planned.slot)
+                found.update(zip(keys.tolist(), tiers.tolist(), strict=True))
         if found != claimed:
             yield f"units have {len(found)} keys of {planned.id}, it holds {len(claimed)}, or others"
-    tables = {planned.table for planned in workers}
-    for table in sorted(tables):
+    for table in range(fleet.shape.last_plan.tables):
         held = [claims[n] for n, planned in enumerate(workers) if planned.table == table]
         keys = np.array(sorted({key for claimed in held for key in claimed}), np.uint64)
         for edge in fleet.edges:
@@ -74,10 +77,10 @@ def falsehoods(fleet: Fleet) -> Iterator[str]:
 def _truth(fleet: Fleet, number: int) -> tuple[dict[int, Tier], list[str]]:
     """What a worker's agent must claim of it, and what is wrong with what it claims."""
     worker = fleet.workers[number]
-    if not worker.engine.is_up:
+    if not worker.engine.is_up or worker.followed is None:
         return {}, []
-    assert worker.followed is not None
-    agent, truth = worker.followed.agent, worker.engine.truth()
+    lengths = {int(length) for length in registered_lengths(fleet.shape.last_plan)}
+    agent, truth = worker.followed.agent, worker.engine.truth(lengths)
     claimed: dict[int, Tier] = {}
     for shard in range(fleet.shape.plan.shards):
         keys, tiers = agent.full_report(shard)

@@ -1,11 +1,12 @@
 """The laws that hold all the while, whatever fails: looked at after messages, and now and then."""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from kvcompass.index import IndexView
 from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.messages import Watermark
 from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
 from simulator.convergence.fleet import EdgeProcess, Fleet
@@ -16,7 +17,8 @@ _EVERY: Final = 8
 """Messages of a feed from one comparison of its view with the promises to the next."""
 _PERIOD_US: Final = 250_000
 _HOP_US: Final = 1_000_000
-"""More than what came from a unit takes from one edge to another."""
+"""More than what came from a unit takes from one edge to another. An edge that hears nothing serves until it
+is stale, and whoever has begun to follow it just then is stale as long after that."""
 _FRESH: Final = (FollowerState.EXACT, FollowerState.CATCHING_UP)
 
 
@@ -29,6 +31,8 @@ class _Seen:
         self.epoch = 0
         self.sequence = 0
         self.snapshots = 0
+        self.watermark: tuple[Any, ...] = ()
+        """Attempt and message of the last one."""
         self.mistaken = 0
         """Digests that differed."""
         self.promises = Promises()
@@ -73,13 +77,19 @@ class Watch:
                 self._mistaken[node.unit.epoch] = node.unit.counters.digest_mismatches
                 self._breach(process.name, "has not what an agent says at the same sequence")
 
-    def _arrived(self, action: Action) -> None:
+    def _arrived(self, action: Action, args: tuple[Any, ...]) -> None:
         end = getattr(action, "__self__", None)
         if not isinstance(end, UpstreamEnd):
             return
         feed = end.feed
         seen = self._seen.setdefault(feed, _Seen())
         seen.messages += 1
+        if isinstance(args[-1], Watermark):
+            if args == seen.watermark and args[-1] is seen.watermark[-1] and not self._fleet.shape.lossy:
+                self._breach(
+                    f"shard {feed.follower.shard}", f"hears from {end.server.region} again what it heard"
+                )
+            seen.watermark = args
         seen.heard_us = self._fleet.now_us
         if end.server is self._fleet.units[feed.follower.shard]:
             self._unit_heard_us[feed.follower.shard] = self._fleet.now_us
@@ -104,7 +114,7 @@ class Watch:
         if fleet.now_us - seen.heard_us > follower.stale_after_us:
             self._breach(edge.process.name, f"has heard nothing of shard {follower.shard} and is not stale")
         unit_silent_us = fleet.now_us - self._unit_heard_us[follower.shard]
-        if unit_silent_us > follower.stale_after_us + _HOP_US:
+        if unit_silent_us > 2 * follower.stale_after_us + _HOP_US:
             self._breach(edge.process.name, f"is not stale, and no edge hears of shard {follower.shard}")
 
     def _sequence_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
@@ -133,6 +143,8 @@ class Watch:
         seen.held_at = now
         seen.promises.move(history, follower.applied_sequence)
         for (table, slot), tiers in seen.promises.tiers.items():
+            if table >= view.shape.tables:
+                continue  # of a plan that the edge does not have yet
             wrong = _wrong_keys(view, table, slot, tiers)
             if wrong:
                 self._breach(

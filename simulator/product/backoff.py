@@ -18,8 +18,8 @@ class Backoff:
         """The stream was of use: begin with short pauses again."""
         self._pause_us = FIRST_PAUSE_US
 
-    def next_us(self) -> int:
-        """The next pause."""
-        pause_us = self._pause_us
-        self._pause_us = min(2 * pause_us, LONGEST_PAUSE_US)
+    def next_us(self, least_us: int = 0) -> int:
+        """The next pause; before it is shortened it is at least `least_us`."""
+        pause_us = max(self._pause_us, least_us)
+        self._pause_us = min(2 * self._pause_us, LONGEST_PAUSE_US)
         return round(pause_us * self._stream.uniform(0.5, 1.0))

@@ -46,6 +46,8 @@ FIRST_PAUSE_US: Final = 100_000
 again; it doubles up to"""
 LONGEST_PAUSE_US: Final = 2_000_000
 """this, and is each time shortened by up to a half at random."""
+REFUSED_US: Final = 5_000_000
+"""`services.worker_agent.reconnect`: before an agent that was refused tries again, at least."""
 PROBE_US: Final = 500_000
 """`services.edge.fleet.index_feed`: between two looks whether another edge is to be asked."""
 KEEPALIVE_US: Final = 3_000_000

@@ -10,7 +10,7 @@ from simulator.errors import SimulationError
 from simulator.place import Place
 from simulator.product import sizes
 from simulator.product.backoff import Backoff
-from simulator.product.periods import ANSWER_US, RENEWALS_A_LEASE, RENEWED_AGAIN
+from simulator.product.periods import ANSWER_US, REFUSED_US, RENEWALS_A_LEASE, RENEWED_AGAIN
 
 
 class ReportServer(Protocol):
@@ -47,7 +47,10 @@ class ReportStream:
         unit: ReportServer,
         region: int,
         backoff: Backoff,
+        *,
+        plans_change: bool = False,
     ) -> None:
+        """`plans_change`: a refusal is no error of the simulation's."""
         self.report = report
         self.region = region
         self.attempt = 0
@@ -58,6 +61,7 @@ class ReportStream:
         self._agent = agent
         self._unit = unit
         self._backoff = backoff
+        self._plans_change = plans_change
         self._renewing = False
         self._unvouched = False
         """To be opened as soon as the agent vouches for its worker."""
@@ -111,7 +115,8 @@ class ReportStream:
         if attempt != self.attempt:
             return
         if isinstance(message, Refusal):
-            raise SimulationError(f"a unit refuses its agent: {message.message}", field=message.field)
+            self._refused(message)
+            return
         self.report.on_message(message)
         if self.report.welcomed and not self._renewing:
             self._renewing = True
@@ -119,6 +124,13 @@ class ReportStream:
             self._renew(attempt)
         else:
             self.wake()
+
+    def _refused(self, refusal: Refusal) -> None:
+        """Tell what is wrong. Where plans change, a stream waits instead, for `REFUSED_US`."""
+        if not self._plans_change:
+            raise SimulationError(f"a unit refuses its agent: {refusal.message}", field=refusal.field)
+        self._ended()
+        self._site.after(self._backoff.next_us(REFUSED_US), self.dial)
 
     def _renew(self, attempt: int) -> None:
         if attempt == self.attempt:

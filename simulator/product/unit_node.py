@@ -73,7 +73,7 @@ class UnitNode:
     def register(self, stream: ReportStream, attempt: int, hello: AgentHello) -> UnitToAgent:
         """A Report stream begins; it takes the place of the worker's last. Returns the unit's first word."""
         opened = self.unit.agent_connected(hello, self._site.now_us)
-        self._changed()
+        self.changed()
         if isinstance(opened, Refusal):
             self._sessions[stream] = attempt, None
             return opened
@@ -106,7 +106,7 @@ class UnitNode:
                     return
         while unit.work(session, now_us):
             pass
-        self._changed()
+        self.changed()
 
     def agent_hung_up(self, stream: ReportStream, attempt: int) -> None:
         """A Report stream has ended."""
@@ -179,11 +179,12 @@ class UnitNode:
         leases_ended = unit.counters.leases_ended
         busy = unit.tick(now_us)
         if busy or unit.counters.leases_ended != leases_ended:
-            self._changed()
+            self.changed()
         period_us = BUSY_TICK_US if busy else TICK_US
         self._site.after(period_us, self._tick, now_us + period_us)
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """There may be something to send."""
         if not self._flush_due and self._subscribers:
             self._flush_due = True
             self._site.after(FLUSH_US, self._flush)
@@ -208,4 +209,4 @@ class UnitNode:
 
     def _watermark(self) -> None:
         self._watermark_due_us = None
-        self._changed()
+        self.changed()

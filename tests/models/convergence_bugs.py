@@ -216,6 +216,14 @@ def _relay_what_was_not_applied(
     return right(self, replace(patches, payload=empty or patches.payload), new)
 
 
+def _keep_who_has_left(right: Callable[..., None], self: MaintenanceUnit) -> None:
+    return
+
+
+def _keep_old_lengths(right: Callable[..., Any], self: WorkerAgent) -> Any:
+    return ()
+
+
 BUGS = {
     "resync_skipped": Bug(
         "a view that misses patches waits for them", ((IndexFollower, "on_message", _skip_a_resync),), 5
@@ -230,7 +238,7 @@ BUGS = {
         40,
     ),
     "old_edit_applied": Bug(
-        "edits that come again are made again", ((MaintenanceUnit, "_on_edits", _take_edits_again),), 40
+        "edits that come again are made again", ((MaintenanceUnit, "_on_edits", _take_edits_again),), 120
     ),
     "withdrawal_not_sent": Bug("keys only come", ((UnitReport, "_take_edits", _send_no_withdrawal),), 5),
     "hole_forgiven": Bug(
@@ -267,6 +275,16 @@ BUGS = {
     ),
     "relay_passes_on_nothing": Bug(
         "an edge numbers what it does not pass on", ((RelayDesk, "relay", _relay_what_was_not_applied),), 40
+    ),
+    "left_worker_kept": Bug(
+        "a worker that has left the plan stays in the tables",
+        ((MaintenanceUnit, "settle_plan", _keep_who_has_left), (MaintenanceUnit, "tick", _forget_leases)),
+        60,
+    ),
+    "old_lengths_kept": Bug(
+        "what only the last plan's lengths had is not withdrawn",
+        ((WorkerAgent, "settle_plan", _keep_old_lengths),),
+        120,
     ),
     "events_lost_silently": Bug(
         "missing batches are none", ((WorkerAgent, "on_batch", _lose_events_silently),), 30

@@ -11,6 +11,7 @@ import pytest
 from kvcompass.plan.model import RoutingRule
 from simulator.convergence.bound import bound_terms, bound_us
 from simulator.convergence.command import main
+from simulator.convergence.faults import FaultKind
 from simulator.convergence.run import run_seed
 from simulator.convergence.shape import draw_shape
 from tests.models.convergence_bugs import BUGS
@@ -39,10 +40,10 @@ def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
 
 def test_all_faults_and_all_ways_of_mending_occur() -> None:
     """Otherwise nothing would have been shown."""
-    outcomes = [run_seed(seed) for seed in range(60)]
+    outcomes = [run_seed(seed) for seed in range(100)]
     faults = sum((outcome.faults for outcome in outcomes), start=type(outcomes[0].faults)())
     counts = sum((outcome.counts for outcome in outcomes), start=type(outcomes[0].counts)())
-    assert len(faults) == 10
+    assert set(faults) == {kind.value for kind in FaultKind} | {"plan change"}
     for way in (
         "full reports",
         "holes in reports",
@@ -58,6 +59,9 @@ def test_all_faults_and_all_ways_of_mending_occur() -> None:
         "resubscribed: behind",
         "resubscribed: lost",
         "resubscribed: silence",
+        "resubscribed: moved",
+        "shards fed by edges at the end",
+        "units restored",
     ):
         assert counts[way], way
 
