@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from kvcompass.roles.messages import AgentHello, AgentToUnit, Refusal, UnitToAgent
+from kvcompass.roles.messages import STREAM_FIELD, AgentHello, AgentToUnit, Refusal, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
 from simulator.clock import Action
@@ -126,11 +126,12 @@ class ReportStream:
             self.wake()
 
     def _refused(self, refusal: Refusal) -> None:
-        """Tell what is wrong. Where plans change, a stream waits instead, for `REFUSED_US`."""
-        if not self._plans_change:
+        """Wait for another plan, where there may be one; of a stream alone, open another."""
+        of_stream = refusal.field == STREAM_FIELD
+        if not of_stream and not self._plans_change:
             raise SimulationError(f"a unit refuses its agent: {refusal.message}", field=refusal.field)
         self._ended()
-        self._site.after(self._backoff.next_us(REFUSED_US), self.dial)
+        self._site.after(self._backoff.next_us(0 if of_stream else REFUSED_US), self.dial)
 
     def _renew(self, attempt: int) -> None:
         if attempt == self.attempt:

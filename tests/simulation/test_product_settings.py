@@ -39,7 +39,7 @@ def test_periods_are_the_services_defaults() -> None:
     assert Limits().attempts == periods.ATTEMPTS
     assert 1e6 * Timeouts().suspect_s == periods.AVOID_US
     assert 1e6 * Timeouts().connect_s == periods.CONNECT_US
-    assert periods.REFUSED_US == 1e6 * reconnect.REFUSED_S
+    assert periods.REFUSED_US == 1e6 * reconnect._REFUSED_S
     assert periods.PROBE_US == 1e6 * index_feed._PROBE_S
     assert periods.BUSY_TICK_US == 1e6 * index_feed._COPYING_S
     keepalive = dict(grpc_transport._KEEPALIVE)
