@@ -30,8 +30,9 @@ from kvcompass.roles.messages import PROTOCOL_VERSION, AgentHello, FullReport, H
 from kvcompass.roles.unit_capture import UnitCapture
 from kvcompass.roles.unit_snapshot import restored_unit
 from kvcompass.warm import warm
-from services.maintenance.snapshot_file import LocalDisk, read_whole, write_whole
+from services.runtime.disk import LocalDisk
 from services.runtime.plan_file import load_plan
+from services.runtime.whole_file import read_whole, write_whole
 
 PLAN = Path(__file__).parents[1] / "deploy" / "plans" / "three-regions.toml"
 ENTRIES = (100_000, 1_000_000)

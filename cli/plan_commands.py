@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cli import plan_apply
 from cli.plan_tables import print_plan
@@ -13,7 +13,10 @@ from kvcompass.plan.model import ModelIdentity
 from kvcompass.plan.parse import decode_plan
 from services.prompt import PromptEncoder
 from services.prompt.errors import PromptAssetError
-from services.runtime.whole_file import replace_file
+from services.runtime.disk import LocalDisk
+from services.runtime.whole_file import remove_leftovers, replace_file
+
+_WRITER: Final = "assign"
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -72,7 +75,8 @@ def _assign(options: argparse.Namespace) -> int:
         before = decode_plan(options.file.read_bytes())
         after = assign_text(before)
         if after != before:
-            replace_file(options.file, after.encode())
+            remove_leftovers(LocalDisk(), options.file, writer=_WRITER)
+            replace_file(LocalDisk(), options.file, after.encode(), writer=_WRITER)
     except (OSError, PlanError) as error:
         return _refused(options.file, error)
     old = {worker.id: worker for worker in parse_plan(before, allow_unassigned=True).workers}

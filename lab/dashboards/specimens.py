@@ -39,9 +39,9 @@ from services.edge.metrics import EdgeMetrics
 from services.edge.readiness import Readiness
 from services.edge.relay_gauges import RelayGauges
 from services.maintenance.metrics import UnitCollector
-from services.maintenance.snapshot_file import LocalDisk
 from services.maintenance.snapshot_keeper import SnapshotKeeper
 from services.maintenance.snapshot_metrics import SnapshotCollector
+from services.runtime.disk import LocalDisk
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.plan_metrics import PlanCollector

@@ -28,10 +28,10 @@ from services.maintenance.plan_switch import UnitPlanSwitch
 from services.maintenance.restore import Start, log_start, start_from_file
 from services.maintenance.service import IndexService
 from services.maintenance.settings import MaintenanceSettings, check_switches, snapshot_path, unit_bounds
-from services.maintenance.snapshot_file import LocalDisk
 from services.maintenance.snapshot_keeper import SnapshotKeeper
 from services.maintenance.snapshot_metrics import SnapshotCollector
 from services.runtime.daemon_thread import in_daemon_thread
+from services.runtime.disk import LocalDisk
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import serve_grpc
 from services.runtime.lifecycle import Lifecycle, run

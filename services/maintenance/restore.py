@@ -8,8 +8,9 @@ from pathlib import Path
 from kvcompass.index import ShardTables
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome, SnapshotRefusedError
-from services.maintenance.snapshot_file import LocalDisk, read_whole, remove_leftovers
+from services.runtime.disk import LocalDisk
 from services.runtime.logs import get_logger
+from services.runtime.whole_file import read_whole, remove_leftovers
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from typing import Final
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.unit_capture import UnitCapture
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
-from services.maintenance.snapshot_file import Disk, write_whole
 from services.runtime.daemon_thread import in_daemon_thread
+from services.runtime.disk import Disk
 from services.runtime.logs import get_logger
+from services.runtime.whole_file import write_whole
 
 _LOOK_S: Final = 0.005
 """Between two looks whether the unit's ticks have copied all."""

@@ -79,6 +79,8 @@ class OpsServer:
 
     async def start(self) -> None:
         """Binds and serves. Errors: SettingsError."""
+        if self._plan is not None:
+            await asyncio.to_thread(self._plan.remove_leftovers)
         await self._server.start()
 
     async def stop(self) -> None:

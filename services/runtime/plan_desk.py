@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -20,9 +21,10 @@ from kvcompass.plan.change import Change, check_successor, plan_changes
 from kvcompass.plan.model import Plan
 from kvcompass.plan.parse import decode_plan
 from kvcompass.plan.rollout import Component, Phase, components_of
+from services.runtime.disk import Disk, LocalDisk
 from services.runtime.logs import get_logger
 from services.runtime.plan_signature import is_signed
-from services.runtime.whole_file import replace_file
+from services.runtime.whole_file import remove_leftovers, replace_file
 
 PLAN_BYTES: Final = 16 << 20
 """Of a plan: room for tens of thousands of workers."""
@@ -80,6 +82,7 @@ class PlanDesk:
         *,
         key: str,
         component: PlannedComponent | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """`ids`: of the plan's entries that this process is. `path`: the plan file it started from."""
         self.plan = plan
@@ -91,6 +94,7 @@ class PlanDesk:
         self._kind = kind
         self._ids = list(ids)
         self._path = path
+        self._disk = disk or LocalDisk()
         self._key = key
         self._digest = plan_digest(plan)
         self._changed: dict[str, Any] = {}
@@ -191,11 +195,21 @@ class PlanDesk:
         await self.component.settle_plan()
         self.settled = True
 
+    @property
+    def _writer(self) -> str:
+        """Components may share a plan file; none removes what another is writing."""
+        return f"{self._kind.value}-{self._ids[0]}"
+
+    def remove_leftovers(self) -> None:
+        """Removes what this component left beside its plan file when it was killed: plans with salts."""
+        with suppress(OSError):
+            remove_leftovers(self._disk, self._path, writer=self._writer)
+
     def _keep(self, body: bytes) -> dict[str, Any]:
         """Writes the plan file, unless it says the same already; where that cannot be, it is told."""
         try:
             if self._path.read_bytes() != body:
-                replace_file(self._path, body)
+                replace_file(self._disk, self._path, body, writer=self._writer)
         except OSError as error:
             return {"kept": False, "kept_why": f"{self._path}: {error.strerror or error}"}
         return {"kept": True}

@@ -26,7 +26,7 @@ class CrashingDisk:
     lies: str = ""
     """The method of this name returns at once and does nothing."""
     steps: int = 0
-    names: dict[Path, _File] = field(default_factory=dict)
+    names_now: dict[Path, _File] = field(default_factory=dict)
     pending: list[dict[Path, _File]] = field(default_factory=list)
     """What names meant after each change since the last `sync_folder`, from the oldest on."""
     durable: dict[Path, _File] = field(default_factory=dict)
@@ -34,20 +34,30 @@ class CrashingDisk:
 
     def put(self, path: Path, data: bytes) -> None:
         """A file that was there before."""
-        self.names[path] = _File(data, len(data))
-        self.durable = dict(self.names)
+        self.names_now[path] = _File(data, len(data))
+        self.durable = dict(self.names_now)
 
     def _step(self) -> None:
         if self.steps == self.cut_after:
             raise PowerCut
         self.steps += 1
 
-    def create(self, path: Path) -> int:
+    def followed(self, path: Path) -> Path:
+        return path
+
+    def mode(self, path: Path) -> int:
+        assert path in self.names_now
+        return 0o640
+
+    def names(self, folder: Path) -> list[Path]:
+        return [path for path in self.names_now if path.parent == folder]
+
+    def create(self, path: Path, _mode: int) -> int:
         self._step()
-        assert path not in self.names
-        self.names[path] = _File()
-        self.pending.append(dict(self.names))
-        self.handles.append(self.names[path])
+        assert path not in self.names_now
+        self.names_now[path] = _File()
+        self.pending.append(dict(self.names_now))
+        self.handles.append(self.names_now[path])
         return len(self.handles) - 1
 
     def write(self, handle: int, data: bytes) -> None:
@@ -64,18 +74,18 @@ class CrashingDisk:
 
     def replace(self, source: Path, target: Path) -> None:
         self._step()
-        self.names[target] = self.names.pop(source)
-        self.pending.append(dict(self.names))
+        self.names_now[target] = self.names_now.pop(source)
+        self.pending.append(dict(self.names_now))
 
     def sync_folder(self, _folder: Path) -> None:
         self._step()
         if self.lies != "sync_folder":
-            self.durable, self.pending = dict(self.names), []
+            self.durable, self.pending = dict(self.names_now), []
 
     def remove(self, path: Path) -> None:
         self._step()
-        del self.names[path]
-        self.pending.append(dict(self.names))
+        del self.names_now[path]
+        self.pending.append(dict(self.names_now))
 
     def futures(self, path: Path) -> Iterator[bytes | None]:
         """What may be in a file after a power cut now; None where it may be missing."""

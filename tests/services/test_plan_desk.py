@@ -1,5 +1,6 @@
 """A component takes the next version of its plan: signed, in order, at once, and kept in its file."""
 
+import errno
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from kvcompass.errors import KVCompassError
 from kvcompass.plan import dump_plan
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component, Phase
+from services.runtime.disk import LocalDisk
 from services.runtime.ops import Health, OpsServer
 from services.runtime.plan_desk import Outcome, PlanDesk
 from services.runtime.plan_signature import SIGNATURE_HEADER, check_plan_key, sign
@@ -46,12 +48,18 @@ class Recorder:
 
 
 class Desk:
-    def __init__(self, folder: Path, *, key: str = KEY) -> None:
+    def __init__(self, folder: Path, *, key: str = KEY, disk: LocalDisk | None = None) -> None:
         self.path = folder / "plan.toml"
         self.path.write_text(EXAMPLE_TEXT, "utf-8")
         self.component = Recorder()
         self.desk = PlanDesk(
-            Component.UNIT, ["unit-0"], THREE_REGIONS, self.path, key=key, component=self.component
+            Component.UNIT,
+            ["unit-0"],
+            THREE_REGIONS,
+            self.path,
+            key=key,
+            component=self.component,
+            disk=disk,
         )
 
     async def bring(
@@ -147,6 +155,29 @@ async def test_a_file_that_cannot_be_written_is_told_and_the_version_runs(desk: 
     status, facts = await desk.bring(Phase.SETTLE)
     assert (status, facts["plan_version"], facts["kept"]) == (200, 2, False)
     assert "No such file" in facts["kept_why"]
+
+
+class KilledDisk(LocalDisk):
+    """The process is killed once it has written, and what it was to tidy up stays."""
+
+    def replace(self, source: Path, target: Path) -> None:
+        raise OSError(errno.EIO, "killed")
+
+    def remove(self, path: Path) -> None:
+        raise OSError(errno.EIO, "killed")
+
+
+async def test_a_component_that_was_killed_removes_what_it_left_when_it_starts(tmp_path: Path):
+    killed = Desk(tmp_path, disk=KilledDisk())
+    assert (await killed.bring(Phase.SETTLE))[1]["kept"] is False
+    assert killed.path.read_text("utf-8") == EXAMPLE_TEXT
+    assert len(LocalDisk().names(tmp_path)) == 2, "the plan, and what was left beside it"
+    ops = OpsServer(
+        "127.0.0.1:0", lambda: Health(True, "well"), CollectorRegistry(), plan=Desk(tmp_path).desk
+    )
+    await ops.start()
+    await ops.stop()
+    assert LocalDisk().names(tmp_path) == [killed.path]
 
 
 async def test_a_file_that_says_it_already_is_left_alone(desk: Desk):

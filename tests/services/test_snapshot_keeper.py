@@ -13,9 +13,9 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
 from kvcompass.roles.worker_source import Registration
 from services.maintenance.drain import drain
-from services.maintenance.snapshot_file import LocalDisk
 from services.maintenance.snapshot_keeper import SnapshotKeeper, WriteFailure
 from services.maintenance.snapshot_metrics import SnapshotCollector
+from services.runtime.disk import LocalDisk
 from services.runtime.epoch import now_us
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, S, replication_plan

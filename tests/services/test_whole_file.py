@@ -3,13 +3,14 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from services.maintenance.snapshot_file import LocalDisk, read_whole, remove_leftovers, write_whole
+from services.runtime.disk import LocalDisk
+from services.runtime.whole_file import read_whole, remove_leftovers, replace_file, write_whole
 from tests.models.crashing_disk import CrashingDisk, PowerCut
 
 PATH = Path("/d/unit.snapshot")
@@ -17,17 +18,29 @@ OLD, PARTS = b"the old one, whole", [b"the ", b"new ", b"one"]
 NEW = b"".join(PARTS)
 STEPS = 8
 """create, three writes, sync, close, replace, sync_folder."""
+REPLACE_STEPS = STEPS - 2
+"""One write."""
+
+
+def new_parts(disk: CrashingDisk) -> None:
+    write_whole(disk, PATH, PARTS)
+
+
+def replaced(disk: CrashingDisk) -> None:
+    replace_file(disk, PATH, NEW, writer="unit-0")
 
 
 def names_in(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
 
-def cut(disk: CrashingDisk, *, old: bytes | None = OLD) -> set[bytes | None]:
+def cut(
+    disk: CrashingDisk, *, old: bytes | None = OLD, write: Callable[[CrashingDisk], None] = new_parts
+) -> set[bytes | None]:
     if old is not None:
         disk.put(PATH, old)
     with suppress(PowerCut):
-        write_whole(disk, PATH, PARTS)
+        write(disk)
     return set(disk.futures(PATH))
 
 
@@ -42,8 +55,22 @@ def test_after_a_power_cut_at_any_step_the_file_is_the_old_one_or_the_new_one(st
         assert futures == {NEW}, "written is written"
 
 
+@pytest.mark.parametrize("steps", range(REPLACE_STEPS + 1))
+def test_a_file_that_is_replaced_is_as_safe_and_the_next_start_finds_nothing_beside_it(steps):
+    disk = CrashingDisk(cut_after=steps)
+    futures = cut(disk, write=replaced)
+    assert futures <= {OLD, NEW}
+    assert disk.steps == steps, "every step was counted"
+    if steps == REPLACE_STEPS:
+        assert futures == {NEW}, "written is written"
+    disk.cut_after = 1_000_000
+    remove_leftovers(disk, PATH, writer="unit-0")
+    assert set(disk.names_now) == {PATH}
+
+
 def test_a_disk_that_lies_about_what_is_synced_would_be_noticed():
     assert not cut(CrashingDisk(lies="sync")) <= {OLD, NEW}
+    assert not cut(CrashingDisk(lies="sync"), write=replaced) <= {OLD, NEW}
     assert cut(CrashingDisk(lies="sync_folder")) == {OLD, NEW}
 
 
@@ -94,6 +121,25 @@ def test_nobody_else_may_read_it(tmp_path, mask):
     assert path.read_bytes() == NEW
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+def test_a_file_that_is_replaced_keeps_its_mode_and_the_link_to_it(tmp_path, mode):
+    path, link = tmp_path / "there" / "plan.toml", tmp_path / "plan.toml"
+    path.parent.mkdir()
+    path.write_bytes(OLD)
+    path.chmod(mode)
+    link.symlink_to(path)
+    replace_file(LocalDisk(), link, NEW)
+    assert link.is_symlink()
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (NEW, mode)
+    assert (names_in(tmp_path), names_in(path.parent)) == ({"there", "plan.toml"}, {"plan.toml"})
+
+
+def test_a_file_that_is_not_there_is_not_replaced(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        replace_file(LocalDisk(), tmp_path / "plan.toml", NEW)
+    assert names_in(tmp_path) == set()
+
+
 def test_two_processes_that_write_at_once_leave_one_whole_file(tmp_path):
     path = tmp_path / "unit.snapshot"
 
@@ -114,6 +160,22 @@ def test_what_a_killed_process_left_beside_it_is_removed_and_nothing_else(tmp_pa
     for name in (*others, ".unit.snapshot.ab.tmp", ".unit.snapshot.cd.tmp"):
         (tmp_path / name).write_bytes(b"x")
     remove_leftovers(LocalDisk(), path)
+    assert names_in(tmp_path) == others
+
+
+def test_who_shares_a_file_removes_only_its_own_leftovers(tmp_path):
+    path, link = tmp_path / "plan.toml", tmp_path / "link.toml"
+    link.symlink_to(path)
+    others = {
+        "plan.toml",
+        "link.toml",
+        ".plan.toml.unit-1.ab.tmp",
+        ".plan.toml.unit-0.x.ab.tmp",
+        ".plan.toml.ab.tmp",
+    }
+    for name in (*others - {"link.toml"}, ".plan.toml.unit-0.ab.tmp"):
+        (tmp_path / name).write_bytes(b"x")
+    remove_leftovers(LocalDisk(), link, writer="unit-0")
     assert names_in(tmp_path) == others
 
 
