@@ -4,7 +4,7 @@ The view is served all the while. A snapshot is decoded beside the shard as it c
 a resync never makes a served shard empty; a shard that hears nothing goes on being read, as STALE.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Protocol, assert_never
@@ -24,6 +24,8 @@ from kvcompass.roles.messages import (
 
 STALE_AFTER_US: Final = 3_000_000
 """Several watermark periods."""
+EPOCHS_LEFT: Final = 64
+"""Lives of the unit that a view remembers to have left. What falls out is sent away, as what is unknown."""
 
 
 class FollowerState(StrEnum):
@@ -185,6 +187,7 @@ class IndexFollower:
         self._snapshot_wanted = True
         self._verified = False
         self._heard_us: int | None = None
+        self._epochs_left: deque[int] = deque(maxlen=EPOCHS_LEFT)
 
     def apply_plan(self, plan_version: int) -> None:
         """What the handshake of the next stream claims; the one that is open stands."""
@@ -211,6 +214,10 @@ class IndexFollower:
     def loaded(self) -> bool:
         """The shard has had a snapshot: it is read, and goes on where it is."""
         return self._unit_epoch != 0
+
+    def has_left(self, unit_epoch: int) -> bool:
+        """That life of the unit came before the one that the view follows. Of others nothing is known."""
+        return unit_epoch in self._epochs_left
 
     def state(self, now_us: int) -> FollowerState:
         """How far the shard can be trusted."""
@@ -345,7 +352,14 @@ class IndexFollower:
             self.counters.old_groups += 1
             self._view.drop_snapshot(self.shard)
             return None
+        if self.has_left(chunk.unit_epoch):
+            self._view.drop_snapshot(self.shard)
+            return Resubscribe(
+                ResubscribeReason.UNAVAILABLE, f"it is at epoch {chunk.unit_epoch}, which the view has left"
+            )
         self._view.end_snapshot(self.shard, chunk.sequence, chunk.digest)
+        if self.loaded and not same_epoch:
+            self._epochs_left.append(self._unit_epoch)
         self._unit_epoch = chunk.unit_epoch
         self.counters.snapshots += 1
         self.last_snapshot = LoadedSnapshot(partial.size, now_us - partial.began_us)

@@ -155,9 +155,15 @@ class ViewRelay:
         return len(self._desk.subscriptions) - len(self._closed)
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal | Unavailable:
-        """Opens a stream to another edge: the missed suffix where the log has it, else a snapshot."""
+        """Opens a stream to another edge: the missed suffix where the log has it, else a snapshot.
+
+        None to a view of a life of the unit that this one has never been in: it may be the next one, and
+        this view is still EXACT in the one before until it has heard nothing for its bound.
+        """
         unavailable = self._unavailable(now_us)
         if unavailable is None and self.follower.state(now_us) is not FollowerState.EXACT:
+            unavailable = UnavailableReason.NOT_EXACT
+        if unavailable is None and self._may_be_newer(request.unit_epoch):
             unavailable = UnavailableReason.NOT_EXACT
         if unavailable is not None:
             self.counters.unavailable += 1
@@ -210,6 +216,10 @@ class ViewRelay:
         if not self._follows_edge or now_us - self._confirmed_us <= UNCONFIRMED_US:
             return None
         return Resubscribe(ResubscribeReason.SILENCE, "patches came and no watermark of the unit")
+
+    def _may_be_newer(self, unit_epoch: int) -> bool:
+        """A view of that epoch may be of a later life of the unit than this one is; 0: there is no view."""
+        return unit_epoch not in (0, self.follower.unit_epoch) and not self.follower.has_left(unit_epoch)
 
     def _unavailable(self, now_us: int) -> UnavailableReason | None:
         """Why nobody is served at all."""

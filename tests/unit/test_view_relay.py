@@ -185,6 +185,47 @@ def test_another_epoch_of_the_unit_begins_with_a_snapshot_for_everybody(region, 
     assert node.relay.acknowledgement() == Acknowledgement(region.unit.desk.sequence)
 
 
+def test_the_life_before_of_the_unit_is_given_to_nobody_who_is_in_the_next():
+    """One edge has not heard yet, and is EXACT in the life before, when the other would go over to it."""
+    region = Region(edges=2, upstream="units")
+    region.run(3)
+    before, after = region.edges
+    before.reads = False
+    region.restart_unit()
+    region.run(1)
+    assert (before.state, after.state) == (FollowerState.EXACT, FollowerState.EXACT)
+    assert (before.follower.unit_epoch, after.follower.unit_epoch) == (1, 2)
+    assert before.subscribe(after.follower.resume_request()) == NOT_EXACT[0]
+    assert isinstance(after.subscribe(before.follower.resume_request()), Subscription)
+    before.reads = True
+    region.run(1.5)
+    assert isinstance(before.subscribe(after.follower.resume_request()), Subscription)
+
+
+def test_a_view_of_a_life_that_this_one_has_left_is_given_the_present_one(region, node):
+    epoch, applied = region.unit.epoch, node.follower.applied_sequence
+    for _ in range(2):
+        region.restart_unit()
+        region.run(1.5)
+    assert isinstance(node.subscribe(request(node, epoch, applied)), Subscription)
+    assert isinstance(node.subscribe(request(node, epoch + 1, applied)), Subscription)
+    assert node.subscribe(request(node, epoch + 3, applied)) == NOT_EXACT[0]
+
+
+def test_a_view_does_not_go_back_to_a_life_that_it_has_left(region, node):
+    """Not of a neighbour either that it asks for a snapshot, since its own view is wrong."""
+    old = chunks(drain(node, subscribe(node)))
+    region.restart_unit()
+    region.run(1.5)
+    node.relay.follows(an_edge=True)
+    ended = [node.relay.on_message(chunk, region.now_us) for chunk in old]
+    assert [each and each.reason for each in ended] == [None] * (len(old) - 1) + [
+        ResubscribeReason.UNAVAILABLE
+    ]
+    assert node.follower.unit_epoch == region.unit.epoch
+    node.check()
+
+
 def test_while_the_view_is_verified_patches_are_passed_on_and_snapshots_are_not(region, node):
     going, begins = resume(node), subscribe(node)
     drain(node, begins)
