@@ -75,8 +75,9 @@ def _assign(options: argparse.Namespace) -> int:
         before = decode_plan(options.file.read_bytes())
         after = assign_text(before)
         if after != before:
-            remove_leftovers(LocalDisk(), options.file, writer=_WRITER)
-            replace_file(LocalDisk(), options.file, after.encode(), writer=_WRITER)
+            disk = LocalDisk()
+            remove_leftovers(disk, disk.followed(options.file), writer=_WRITER)
+            replace_file(disk, options.file, after.encode(), writer=_WRITER)
     except (OSError, PlanError) as error:
         return _refused(options.file, error)
     old = {worker.id: worker for worker in parse_plan(before, allow_unassigned=True).workers}

@@ -9,7 +9,7 @@ class Disk(Protocol):
     """What writing a file whole takes of a file system. All of it raises OSError."""
 
     def followed(self, path: Path) -> Path:
-        """Where a link leads in the end; any other path is itself."""
+        """Where a link leads in the end; any other path is itself, one that leads nowhere too."""
         ...
 
     def mode(self, path: Path) -> int:
@@ -54,7 +54,7 @@ class LocalDisk:
 
     def followed(self, path: Path) -> Path:
         """See `Disk`."""
-        return path.resolve()
+        return Path(os.path.realpath(path))
 
     def mode(self, path: Path) -> int:
         """See `Disk`."""

@@ -203,7 +203,7 @@ class PlanDesk:
     def remove_leftovers(self) -> None:
         """Removes what this component left beside its plan file when it was killed: plans with salts."""
         with suppress(OSError):
-            remove_leftovers(self._disk, self._path, writer=self._writer)
+            remove_leftovers(self._disk, self._disk.followed(self._path), writer=self._writer)
 
     def _keep(self, body: bytes) -> dict[str, Any]:
         """Writes the plan file, unless it says the same already; where that cannot be, it is told."""

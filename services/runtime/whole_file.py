@@ -52,8 +52,10 @@ def replace_file(disk: Disk, path: Path, data: bytes, *, writer: str = "") -> No
 
 
 def remove_leftovers(disk: Disk, path: Path, *, writer: str = "") -> None:
-    """Removes what processes of this writer left beside a file when they were killed. Errors: OSError."""
-    path = disk.followed(path)
+    """Removes what processes of this writer left beside a file when they were killed. Errors: OSError.
+
+    As `write_whole` it takes the path as it is: follow a link first where `replace_file` writes.
+    """
     prefix = _prefix(path, writer)
     for each in disk.names(path.parent):
         is_beside = each.name.startswith(prefix) and each.name.endswith(_SUFFIX)

@@ -169,15 +169,18 @@ class KilledDisk(LocalDisk):
 
 async def test_a_component_that_was_killed_removes_what_it_left_when_it_starts(tmp_path: Path):
     killed = Desk(tmp_path, disk=KilledDisk())
+    version = tmp_path / "version"
+    version.mkdir()
+    killed.path.symlink_to(killed.path.rename(version / killed.path.name))
     assert (await killed.bring(Phase.SETTLE))[1]["kept"] is False
     assert killed.path.read_text("utf-8") == EXAMPLE_TEXT
-    assert len(LocalDisk().names(tmp_path)) == 2, "the plan, and what was left beside it"
+    assert len(LocalDisk().names(version)) == 2, "the plan, and what was left beside it"
     ops = OpsServer(
         "127.0.0.1:0", lambda: Health(True, "well"), CollectorRegistry(), plan=Desk(tmp_path).desk
     )
     await ops.start()
     await ops.stop()
-    assert LocalDisk().names(tmp_path) == [killed.path]
+    assert LocalDisk().names(version) == [killed.path.resolve()]
 
 
 async def test_a_file_that_says_it_already_is_left_alone(desk: Desk):
