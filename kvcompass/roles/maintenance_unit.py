@@ -89,6 +89,7 @@ class MaintenanceUnit:
             bounds=self.bounds,
             counters=self.counters,
         )
+        self._desk.unsettled = restored is not None
         self._started_us = now_us
         self._settled = False
         self._draining = False
@@ -548,7 +549,7 @@ class MaintenanceUnit:
         )
         self._settled = not awaited or had_their_chance
         if self._settled:
-            self._desk.forget_snapshot()
+            self._desk.settled()
 
     # --- inside: the table ------------------------------------------------------------
 

@@ -169,6 +169,9 @@ class Watermark:
     unit_epoch: int
     sequence: int
     digest: int
+    unsettled: bool = False
+    """The unit began with its own snapshot, and agents may still correct it: a view of another epoch may know
+    more than it."""
 
 
 class UnavailableReason(StrEnum):

@@ -31,6 +31,8 @@ class RelayDesk(SubscriberDesk):
         super().__init__(
             tables, epoch=0, layout=layout, plan_version=plan_version, bounds=bounds, counters=counters
         )
+        self.unsettled = True
+        """As far as is known the unit is still corrected: its tables are not for views of another epoch."""
         self._watermarks = 0
         self._newest: Watermark | None = None
         self._told: dict[Subscription, int] = {}
@@ -57,6 +59,8 @@ class RelayDesk(SubscriberDesk):
                 subscription.snapshot, subscription.cursor = None, None
             if epoch != self._epoch:
                 subscription.acknowledged = 0
+                subscription.waits = True
+        self.unsettled = self.unsettled or epoch != self._epoch
         self._epoch = epoch
         self._log.begin(sequence)
         self._snapshot = None
@@ -75,6 +79,9 @@ class RelayDesk(SubscriberDesk):
         """The unit has said what its tables are at the view's sequence, and the view is equal."""
         self._newest = watermark
         self._watermarks += 1
+        if self.unsettled and not watermark.unsettled:
+            self.unsettled = False
+            self._snapshot = None
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
         """Opens a stream, as any desk does."""

@@ -28,6 +28,8 @@ class UnitDesk(SubscriberDesk):
         )
         self._writer = tables
         self._unit_counters = counters
+        self.unsettled = False
+        """What is sent is not for views that may know more."""
 
     def tables_changed(self, patches: EncodedPatches) -> None:
         """What the last edit did to the tables: from here on it is sent."""
@@ -41,12 +43,13 @@ class UnitDesk(SubscriberDesk):
         self._forget_old_snapshot()
         self._unit_counters.growths = self._writer.growths
 
-    def forget_snapshot(self) -> None:
-        """The tables as they were at any time before are for nobody any more who has not begun with them."""
+    def settled(self) -> None:
+        """The tables are for all from now on; as they were before, for nobody who has not begun with them."""
+        self.unsettled = False
         self._snapshot = None
 
     def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:
         if subscription.cursor != self._log.sequence or now_us < subscription.watermark_due_us:
             return None
         subscription.watermark_due_us = now_us + self._bounds.watermark_period_us
-        return Watermark(self._epoch, self._log.sequence, self._tables.digest())
+        return Watermark(self._epoch, self._log.sequence, self._tables.digest(), self.unsettled)

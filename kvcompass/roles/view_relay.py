@@ -171,7 +171,11 @@ class ViewRelay:
         if request.handshake.component_id == self._edge_id:
             self.counters.refusals += 1
             return Refusal("component_id", f"{self._edge_id} would follow itself; mend connect_via")
-        return self._desk.subscribe(request, now_us)
+        opened = self._desk.subscribe(request, now_us)
+        if isinstance(opened, Subscription):
+            # What the unit would not give a view that may know more, an edge does not pass on to it either.
+            opened.waits = request.unit_epoch not in (0, self.follower.unit_epoch)
+        return opened
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
@@ -193,7 +197,8 @@ class ViewRelay:
             self.counters.unavailable += 1
             return [Unavailable(unavailable)]
         exact = self.follower.state(now_us) is FollowerState.EXACT
-        if not exact and self._desk.needs_snapshot(subscription):
+        withheld = not exact or (subscription.waits and self._desk.unsettled)
+        if withheld and self._desk.needs_snapshot(subscription):
             return []
         messages = self._desk.take(subscription, now_us)
         for message in messages:

@@ -177,7 +177,10 @@ def encode_unit_to_edge(message: core.UnitToEdge) -> bytes:
             return pb.UnitToEdge(snapshot=chunk).SerializeToString()
         case core.Watermark():
             watermark = pb.Watermark(
-                unit_epoch=message.unit_epoch, sequence=message.sequence, digest=message.digest
+                unit_epoch=message.unit_epoch,
+                sequence=message.sequence,
+                digest=message.digest,
+                unsettled=message.unsettled,
             )
             return pb.UnitToEdge(watermark=watermark).SerializeToString()
         case core.Refusal():
@@ -209,7 +212,9 @@ def decode_unit_to_edge(data: bytes) -> core.UnitToEdge:
             )
         case "watermark":
             watermark = envelope.watermark
-            return core.Watermark(watermark.unit_epoch, watermark.sequence, watermark.digest)
+            return core.Watermark(
+                watermark.unit_epoch, watermark.sequence, watermark.digest, watermark.unsettled
+            )
         case "refusal":
             return refusal_from_pb(envelope.refusal)
         case "unavailable":

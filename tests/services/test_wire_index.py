@@ -25,6 +25,7 @@ PLAIN = [
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.SnapshotChunk(1, 2, 3, 0, 4, b"abc")),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.PatchGroups(1, 2, 3, b"\x00\xff")),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Watermark(1, 2, 2**64 - 1)),
+    (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Watermark(1, 2, 3, unsettled=True)),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Refusal("plan_version", "too old")),
     *(
         (index.encode_unit_to_edge, index.decode_unit_to_edge, m.Unavailable(reason))

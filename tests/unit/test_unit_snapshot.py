@@ -242,6 +242,23 @@ def test_an_edge_that_waited_is_not_sent_what_the_unit_began_with() -> None:
     assert messages[0].sequence == unit.sequence > 0
 
 
+def test_a_restored_unit_says_with_every_watermark_whether_it_is_still_corrected() -> None:
+    def watermark(unit: MaintenanceUnit) -> Watermark:
+        subscription, found = subscribe(unit, 0, 0), [None]
+        while not isinstance(found[-1], Watermark):
+            unit.tick(0)
+            found += unit.take(subscription, 0)
+        return found[-1]
+
+    first = settled_unit(PLAN, HELD)
+    assert not watermark(first).unsettled
+    unit = restored(written(first), PLAN)
+    assert watermark(unit).unsettled
+    for worker in WORKERS:
+        join(unit, agent_of(PLAN, worker, HELD[worker]))
+    assert not watermark(unit).unsettled
+
+
 def test_the_epoch_is_new_even_if_a_clock_went_back() -> None:
     first = settled_unit(PLAN, HELD)
     assert restored(written(first), PLAN, epoch=first.epoch - 5).epoch == first.epoch + 1

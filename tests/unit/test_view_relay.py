@@ -226,6 +226,25 @@ def test_a_view_does_not_go_back_to_a_life_that_it_has_left(region, node):
     node.check()
 
 
+def test_a_unit_that_is_still_corrected_is_not_passed_on_to_a_view_that_may_know_more(region, node):
+    subscription = resume(node)
+    drain(node, subscription)
+    region.restart_unit()
+    region.unit.desk.unsettled = True
+    region.run(1.2)
+    assert node.follower.unit_epoch == region.unit.epoch
+    new, of_another_epoch = subscribe(node), subscribe(node, region.unit.epoch - 1, 3)
+    assert chunks(drain(node, new)), "it knows nothing"
+    assert drain(node, subscription) == drain(node, of_another_epoch) == []
+    before = region.unit.desk.sequence
+    region.unit.edit(7, 1)
+    region.unit.desk.settled()
+    region.run(2.2)
+    for waited in (subscription, of_another_epoch):
+        sent = chunks(drain(node, waited))
+        assert sent and {chunk.sequence for chunk in sent} == {region.unit.desk.sequence} != {before}
+
+
 def test_while_the_view_is_verified_patches_are_passed_on_and_snapshots_are_not(region, node):
     going, begins = resume(node), subscribe(node)
     drain(node, begins)

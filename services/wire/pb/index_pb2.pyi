@@ -549,19 +549,23 @@ class Watermark(_message.Message):
     UNIT_EPOCH_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    UNSETTLED_FIELD_NUMBER: _builtins.int
     unit_epoch: _builtins.int
     sequence: _builtins.int
     digest: _builtins.int
+    unsettled: _builtins.bool
+    """The unit began with its own snapshot, and agents may still correct it: a view of another epoch may know more."""
     def __init__(
         self,
         *,
         unit_epoch: _builtins.int = ...,
         sequence: _builtins.int = ...,
         digest: _builtins.int = ...,
+        unsettled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "sequence", b"sequence", "unit_epoch", b"unit_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "sequence", b"sequence", "unit_epoch", b"unit_epoch", "unsettled", b"unsettled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
