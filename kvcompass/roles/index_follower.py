@@ -227,6 +227,10 @@ class IndexFollower:
             return FollowerState.STALE
         return FollowerState.EXACT if self._verified else FollowerState.CATCHING_UP
 
+    def is_starved(self, now_us: int) -> bool:
+        """It is STALE, and no snapshot is under way that would end that."""
+        return self._partial is None and self.state(now_us) is FollowerState.STALE
+
     def age_us(self, now_us: int) -> int | None:
         """Since the unit last confirmed or changed the view; None before it is loaded."""
         return None if self._heard_us is None else now_us - self._heard_us

@@ -3,11 +3,10 @@
 Where `upstream` is "edge", an edge follows the first edge of its region, in the plan's order, that stands
 before it and serves; so the first that is alive follows the units, and the others follow it. Where none
 serves, the unit. Where a view is empty and `bootstrap` is "peer", the first snapshot comes from any edge of
-the region.
+the region: they are tried in order.
 
-The unit is where an edge falls back to at once: after an edge that failed, the next is not tried first, which
-might be as silent. (One that says it cannot serve costs no time.) An edge comes back when one before it has
-proved, on a stream beside the present one, that it serves.
+A view that is loaded follows the unit, or an edge that has proved, on a stream beside the present one, that
+it serves. No other edge is ever tried, which might be silent: the unit is where it falls back to at once.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import ResubscribeReason
-from kvcompass.roles.messages import PatchGroups, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.messages import PatchGroups, SnapshotChunk, SubscribeRequest, UnitToEdge, Watermark
 
 Bootstrap: TypeAlias = Literal["units", "peer"]
 Upstream: TypeAlias = Literal["units", "edge"]
@@ -71,6 +70,8 @@ class UpstreamChoice:
         self._bootstrap = bootstrap
         self._upstream = upstream
         self._before, self._neighbours = self._edges_to_follow(plan)
+        self._proved: Source | None = None
+        """The edge that the present stream is being left for."""
         self._not_until_us: dict[Source, int] = {}
 
     def apply_plan(self, plan: Plan) -> None:
@@ -94,8 +95,12 @@ class UpstreamChoice:
 
     def next(self, *, loaded: bool, now_us: int) -> Source:
         """Whom to open a stream to. `loaded`: the view has a snapshot already."""
-        candidates = self._before if loaded else self._neighbours
-        self.source = next((each for each in candidates if self._is_due(each, now_us)), self.unit)
+        proved, self._proved = self._proved, None
+        if loaded:
+            self.source = proved if proved in self._before else self.unit
+        else:
+            due = (each for each in self._neighbours if self._is_due(each, now_us))
+            self.source = next(due, self.unit)
         return self.source
 
     def may_stay(self, *, loaded: bool) -> bool:
@@ -104,6 +109,8 @@ class UpstreamChoice:
 
     def ended(self, reason: ResubscribeReason, *, loaded: bool, now_us: int) -> None:
         """The stream of the present source has ended."""
+        if reason is not ResubscribeReason.MOVED:
+            self._proved = None
         if self.source == self.unit or reason is ResubscribeReason.MOVED:
             return
         self.fallbacks[reason] += 1
@@ -115,22 +122,35 @@ class UpstreamChoice:
     def to_probe(self, now_us: int) -> Source | None:
         """The edge to ask, beside the present stream, whether it serves; None when there is none to ask now.
 
-        Precondition: the view is loaded. Answer with `probed`.
+        Precondition: the view is loaded. Answer with `probed`; where that cannot be, for the present stream
+        has ended, the edge is asked again as if it had not served, and others have their turn.
         """
         better = self._before
         if self.source in self._before:
             better = self._before[: self._before.index(self.source)]
-        return next((each for each in better if self._is_due(each, now_us)), None)
+        source = next((each for each in better if self._is_due(each, now_us)), None)
+        if source is not None:
+            self._avoid(source, ResubscribeReason.UNAVAILABLE, now_us)
+        return source
 
     def probed(
-        self, source: Source, request: SubscribeRequest, answer: UnitToEdge | None, now_us: int
+        self,
+        source: Source,
+        request: SubscribeRequest,
+        answer: UnitToEdge | None,
+        now_us: int,
+        *,
+        starved: bool,
     ) -> bool:
         """Whether the present stream is to be left for that edge. `answer`: its first; None for silence.
 
-        It serves if it goes on from where the view was: with patches, or with word of the same epoch.
+        It serves if it goes on from where the view was: with patches, or with word of the same epoch; and if
+        the view is `starved`, with a snapshot too: the present stream brings nothing.
         """
-        if isinstance(answer, PatchGroups | Watermark) and answer.unit_epoch == request.unit_epoch:
+        goes_on = isinstance(answer, PatchGroups | Watermark) and answer.unit_epoch == request.unit_epoch
+        if goes_on or (starved and isinstance(answer, SnapshotChunk)):
             self._not_until_us.pop(source, None)
+            self._proved = source
             return True
         self._avoid(source, ResubscribeReason.UNAVAILABLE, now_us)
         return False

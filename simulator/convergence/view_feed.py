@@ -237,7 +237,8 @@ class ViewFeed:
         assert asked is not None
         self._end_probe()
         source, request = asked
-        if self.choice.probed(source, request, message, self.site.now_us):
+        starved = self.follower.is_starved(self.site.now_us)
+        if self.choice.probed(source, request, message, self.site.now_us, starved=starved):
             self.end(Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves"))
         else:
             self._probe_later(self._stream)

@@ -251,7 +251,8 @@ class Node:
                 return
             self.probe = None
             region.close(stream)
-            if self.choice.probed(stream.source, request, answer, region.now_us):
+            starved = self.follower.is_starved(region.now_us)
+            if self.choice.probed(stream.source, request, answer, region.now_us, starved=starved):
                 self._end(ResubscribeReason.MOVED)
         elif region.now_us >= self._probe_us and self.follower.loaded and self.stream is not None:
             self._probe_us = region.now_us + PROBE_US
@@ -260,7 +261,7 @@ class Node:
                 request = self.follower.resume_request()
                 stream = region.dial(self, source, request)
                 if stream is None:
-                    self.choice.probed(source, request, None, region.now_us)
+                    self.choice.probed(source, request, None, region.now_us, starved=False)
                 else:
                     self.probe = stream, request
 

@@ -2,18 +2,24 @@
 
 from dataclasses import replace
 
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, SubscribeRequest, Watermark
 from kvcompass.roles.upstream_choice import SourceKind, UpstreamChoice
 from tests.models.relay_region import region_plan
 
 
 def test_an_edge_that_leaves_is_left_and_the_unit_or_the_next_is_followed():
     plan = region_plan(3)
-    choice = UpstreamChoice(plan, "edge-a2", 0, upstream="edge")
-    assert choice.next(loaded=True, now_us=0).id == "edge-a0"
+    choice = UpstreamChoice(plan, "edge-a2", 0, upstream="edge", bootstrap="peer")
+    assert choice.next(loaded=False, now_us=0).id == "edge-a0"
     assert choice.may_stay(loaded=True)
     choice.apply_plan(replace(plan, edges=plan.edges[1:]))
     assert not choice.may_stay(loaded=True)
-    assert choice.next(loaded=True, now_us=0).id == "edge-a1"
+    assert choice.next(loaded=True, now_us=0).kind is SourceKind.UNIT
+    asked = choice.to_probe(0)
+    assert asked is not None and asked.id == "edge-a1"
+    request = SubscribeRequest(Handshake("edge-a2", 1, PROTOCOL_VERSION, 1, {}), 5, 10)
+    assert choice.probed(asked, request, Watermark(5, 10, 0), 0, starved=False)
+    assert choice.next(loaded=True, now_us=0) == asked
     choice.apply_plan(replace(plan, edges=plan.edges[2:]))
     assert not choice.may_stay(loaded=True)
     assert choice.next(loaded=True, now_us=0).kind is SourceKind.UNIT

@@ -155,7 +155,8 @@ class IndexFeed:
                 continue
             request = self._follower.resume_request()
             answer, why = await self._first_answer(await self._channel(source), request)
-            if self.choice.probed(source, request, answer, now_us()):
+            starved = self._follower.is_starved(now_us())
+            if self.choice.probed(source, request, answer, now_us(), starved=starved):
                 return Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves")
             if said.get(source.id) != why:
                 said[source.id] = why
