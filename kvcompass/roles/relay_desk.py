@@ -107,6 +107,11 @@ class RelayDesk(SubscriberDesk):
         del self._told[subscription]
         self._release_snapshot()
 
+    def copy_part(self) -> None:
+        """Go on with copying the view; whoever needed that may have left meanwhile."""
+        super().copy_part()
+        self._release_snapshot()
+
     def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:
         """The newest, once, to whoever has been sent all up to it.
 

@@ -301,6 +301,16 @@ def test_the_copy_of_a_view_is_given_up_with_the_last_who_needs_it(region, node)
     assert node.relay.counters.snapshots == 3
 
 
+def test_a_copy_whose_only_taker_has_left_meanwhile_is_given_up_when_it_is_whole(region, node):
+    """Nothing else would come along on a shard that does not change."""
+    subscription = subscribe(node)
+    assert node.take(subscription) == [] and node.relay.is_copying
+    node.unsubscribe(subscription)
+    while node.relay.is_copying:
+        node.relay.copy_part()
+    assert node.relay._desk._snapshot is None
+
+
 def test_an_edge_does_not_follow_itself_and_serves_so_many(region, node):
     own = replace(request(node), handshake=replace(request(node).handshake, component_id=node.name))
     refusal = node.subscribe(own)
