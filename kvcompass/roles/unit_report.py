@@ -26,6 +26,7 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     Welcome,
 )
+from kvcompass.roles.renewal_times import RenewalTimes
 
 _CHUNK_KEYS: Final = 32_768
 """Keys in a message of a full report: about 0.3 MB."""
@@ -95,13 +96,14 @@ class UnitReport:
         layout: Mapping[str, str],
         plan_version: int,
         *,
+        lease_ms: int,
         pending_limit: int = 65_536,
         chunk_keys: int | None = None,
     ) -> None:
         """Start unconnected.
 
-        `layout` is what the handshake claims. `pending_limit` counts keys; what waits fits one message too.
-        `chunk_keys`: those in a message of a full report, when not the usual number.
+        `layout` is what the handshake claims, `lease_ms` the plan's. `pending_limit` counts keys; what waits
+        fits one message too. `chunk_keys`: those in a message of a full report, when not the usual number.
         """
         self._agent = agent
         self._shard = shard
@@ -116,6 +118,7 @@ class UnitReport:
         self._sequence = 0
         self._connected = False
         self._report_due = False
+        self._renewal_times = RenewalTimes(lease_ms)
         self._renewal_due = False
         self._renewal_next: Renewal | None = None
         """To follow the edits just taken: made with them, before the holdings moved on."""
@@ -124,20 +127,36 @@ class UnitReport:
         """The unit accepted the hello of the present stream."""
         self.acknowledged = 0
         """Last sequence the unit is known to have applied, in the current epoch."""
-        self.lease_ms = 0
-        """As the unit told it; 0 before."""
         self.overflows = 0
         self.full_reports = 0
         """Both count, and are monotonic."""
 
-    def apply_plan(self, plan_version: int) -> None:
-        """What the handshake of the next stream claims; the one that is open stands."""
+    def apply_plan(self, plan_version: int, lease_ms: int) -> None:
+        """Go by the next version of the plan: the stream that is open stands, and is renewed by it.
+
+        Until `settle_plan` the shorter lease of both versions is kept. `renewal_at_us` may be earlier for it.
+        """
         self._plan_version = plan_version
+        self._renewal_times.apply_plan(lease_ms)
+
+    def settle_plan(self) -> None:
+        """Go by the plan's own lease alone."""
+        self._renewal_times.settle_plan()
 
     @property
     def shard(self) -> int:
         """Shard of the unit."""
         return self._shard
+
+    @property
+    def lease_ms(self) -> int:
+        """As the unit told it; 0 before."""
+        return self._renewal_times.told_ms
+
+    @property
+    def renewal_at_us(self) -> int:
+        """When to `tend_lease`, on its clock; 0 once a stream begins."""
+        return self._renewal_times.due_us
 
     @property
     def queued(self) -> int:
@@ -165,6 +184,7 @@ class UnitReport:
         """The stream ended. Nothing is kept: the next hello starts from what is held then."""
         self._connected = self.welcomed = self._report_due = self._renewal_due = False
         self._renewal_next = None
+        self._renewal_times.begin()
         self._pending.clear()
         self._chunks.clear()
 
@@ -177,7 +197,7 @@ class UnitReport:
         match message:
             case Welcome(lease_ms=lease_ms, full_report_wanted=wanted):
                 self.welcomed = True
-                self.lease_ms = lease_ms
+                self._renewal_times.told_ms = lease_ms
                 self._report_due = self._report_due or wanted
             case ReportRequest():
                 self._report_due = True
@@ -196,6 +216,14 @@ class UnitReport:
             self.overflows += 1
             self._pending.clear()
             self._report_due = True
+
+    def tend_lease(self, now_us: int, *, renewable: bool) -> None:
+        """Renew when that is due and `renewable` (`WorkerAgent.may_renew`); else soon look again."""
+        if now_us < self.renewal_at_us:
+            return
+        self._renewal_times.looked(now_us, renewed=renewable)
+        if renewable:
+            self.renew()
 
     def renew(self) -> None:
         """Have a renewal sent soon: right after the edits that wait, or between two chunks of a report."""

@@ -55,11 +55,10 @@ class Filler:
         self._streams = {
             held.worker.id: [
                 ReportStream(
-                    UnitReport(held, unit.shard, layout, plan.plan_version),
+                    UnitReport(held, unit.shard, layout, plan.plan_version, lease_ms=plan.routing.lease_ms),
                     self._channels[unit.address],
                     unit_id=unit.id,
                     worker_id=held.worker.id,
-                    lease_ms=plan.routing.lease_ms,
                     vouches=lambda: True,
                     may_renew=lambda: True,
                     settings=StreamSettings(),

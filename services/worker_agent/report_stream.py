@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
 
 import grpc.aio
 
@@ -14,10 +13,6 @@ from services.runtime.logs import get_logger
 from services.wire import rpc
 from services.worker_agent.reconnect import Backoff, reason_of, refused_s
 from services.worker_agent.settings import StreamSettings
-
-_RENEWALS_A_LEASE: Final = 3
-_AGAIN: Final = 0.1
-"""Of the time between renewals: until it is looked again whether a silent engine has answered."""
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
 
@@ -32,12 +27,11 @@ class ReportStream:
         *,
         unit_id: str,
         worker_id: str,
-        lease_ms: int,
         vouches: Callable[[], bool],
         may_renew: Callable[[], bool],
         settings: StreamSettings,
     ) -> None:
-        """`lease_ms` is the plan's; `vouches` and `may_renew` are the agent's.
+        """`vouches` and `may_renew` are the agent's.
 
         The channel is shared, and closed by its owner.
         """
@@ -47,7 +41,6 @@ class ReportStream:
         self._worker_id = worker_id
         self._vouches = vouches
         self._may_renew = may_renew
-        self._renewal_s = lease_ms / 1_000 / _RENEWALS_A_LEASE
         self._answer_s = settings.answer_timeout_ms / 1_000
         self._write_s = settings.write_timeout_ms / 1_000
         self._changed = asyncio.Event()
@@ -112,26 +105,20 @@ class ReportStream:
                 await asyncio.gather(reading, return_exceptions=True)
 
     async def _write(self, call: _Call, reading: asyncio.Task[None]) -> None:
-        loop = asyncio.get_running_loop()
-        renewal_s = min(self._renewal_s, self.report.lease_ms / 1_000 / _RENEWALS_A_LEASE or self._renewal_s)
-        renew_at = loop.time()
         while not self.report.outdated:
             if reading.done():
                 reading.result()
                 raise ProtocolError("the unit ended the stream", field="stream")
             self._changed.clear()
-            if loop.time() >= renew_at:
-                renewable = self._may_renew()
-                if renewable:
-                    self.report.renew()
-                renew_at = loop.time() + (renewal_s if renewable else renewal_s * _AGAIN)
+            if _now_us() >= self.report.renewal_at_us:
+                self.report.tend_lease(_now_us(), renewable=self._may_renew())
             message = self.report.take()
             if message is not None:
                 async with asyncio.timeout(self._write_s):
                     await call.write(message)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, renew_at - loop.time())):
+                async with asyncio.timeout(max(0, self.report.renewal_at_us - _now_us()) / 1e6):
                     await self._changed.wait()
 
     async def _read(self, call: _Call) -> None:
@@ -144,3 +131,8 @@ class ReportStream:
         if message is not None:
             self.report.on_message(message)
         return message is not None
+
+
+def _now_us() -> int:
+    """On the loop's clock, which never goes back."""
+    return int(asyncio.get_running_loop().time() * 1e6)

@@ -70,12 +70,12 @@ class ServedWorker:
                     unit.shard,
                     layout,
                     plan.plan_version,
+                    lease_ms=plan.routing.lease_ms,
                     pending_limit=settings.streams.pending_keys,
                 ),
                 channel(unit.address),
                 unit_id=unit.id,
                 worker_id=worker_id,
-                lease_ms=plan.routing.lease_ms,
                 vouches=lambda: self.agent.vouches,
                 may_renew=lambda: self.agent.may_renew(now_us()),
                 settings=settings.streams,
@@ -112,9 +112,9 @@ class ServedWorker:
 
     def apply_plan(self, plan: Plan) -> None:
         """Goes by the next version of the plan, which has this worker."""
-        self._publish(self.agent.apply_plan(plan))
         for report in self.reports.values():
-            report.report.apply_plan(plan.plan_version)
+            report.report.apply_plan(plan.plan_version, plan.routing.lease_ms)
+        self._publish(self.agent.apply_plan(plan))
         edges = {edge.id: edge for edge in plan.edges if edge.region == self.agent.worker.region}
         for stream in self.load_streams:
             stream.apply_plan(plan.plan_version)
@@ -129,6 +129,8 @@ class ServedWorker:
 
     def settle_plan(self) -> None:
         """Withdraws what only the version before registered."""
+        for report in self.reports.values():
+            report.report.settle_plan()
         self._publish(self.agent.settle_plan())
 
     def _load_stream(self, edge: Edge, plan_version: int) -> LoadStream:

@@ -77,12 +77,14 @@ class FollowedEngine:
 
     def apply_plan(self, plan: Plan) -> None:
         """Go by the next version, and register what both have."""
-        self._publish(self.agent.apply_plan(plan))
         for stream in self.streams:
-            stream.report.apply_plan(plan.plan_version)
+            stream.apply_plan(plan)
+        self._publish(self.agent.apply_plan(plan))
 
     def settle_plan(self) -> None:
         """Withdraw what only the version before registered."""
+        for stream in self.streams:
+            stream.report.settle_plan()
         self._publish(self.agent.settle_plan())
 
     # --- load -------------------------------------------------------------------------------------

@@ -200,6 +200,7 @@ class Fleet:
                     shard,
                     shape.layout,
                     plan.plan_version,
+                    lease_ms=plan.routing.lease_ms,
                     pending_limit=PENDING_KEYS,
                     chunk_keys=shape.chunk_keys,
                 ),

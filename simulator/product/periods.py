@@ -21,10 +21,6 @@ PENDING_KEYS: Final = 65_536
 """`services.worker_agent.settings.StreamSettings.pending_keys`."""
 ANSWER_US: Final = 10_000_000
 """`services.worker_agent.settings.StreamSettings.answer_timeout_ms`: for a unit's first word."""
-RENEWALS_A_LEASE: Final = 3
-"""`services.worker_agent.report_stream`."""
-RENEWED_AGAIN: Final = 0.1
-"""The same: of the time between renewals, until a silent engine is looked at again."""
 FLUSH_US: Final = 3_000
 """`services.maintenance.settings.Bounds.flush_ms`: changes are collected for so long before a message."""
 TICK_US: Final = 50_000

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from kvcompass.plan.model import Plan
 from kvcompass.roles.messages import STREAM_FIELD, AgentHello, AgentToUnit, Refusal, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
@@ -10,7 +11,7 @@ from simulator.errors import SimulationError
 from simulator.place import Place
 from simulator.product import sizes
 from simulator.product.backoff import Backoff
-from simulator.product.periods import ANSWER_US, REFUSED_US, RENEWALS_A_LEASE, RENEWED_AGAIN
+from simulator.product.periods import ANSWER_US, REFUSED_US
 
 
 class ReportServer(Protocol):
@@ -63,6 +64,8 @@ class ReportStream:
         self._backoff = backoff
         self._plans_change = plans_change
         self._renewing = False
+        self._renewal_timer = 0
+        """The one that counts."""
         self._unvouched = False
         """To be opened as soon as the agent vouches for its worker."""
 
@@ -121,9 +124,17 @@ class ReportStream:
         if self.report.welcomed and not self._renewing:
             self._renewing = True
             self._backoff.reset()
-            self._renew(attempt)
+            self._renew(attempt, self._renewal_timer)
         else:
             self.wake()
+
+    def apply_plan(self, plan: Plan) -> None:
+        """Go by the next version of the plan; what is due earlier by it is done then."""
+        at_us = self.report.renewal_at_us
+        self.report.apply_plan(plan.plan_version, plan.routing.lease_ms)
+        if self._renewing and self.report.renewal_at_us < at_us:
+            self._renewal_timer += 1
+            self._renew_later()
 
     def _refused(self, refusal: Refusal) -> None:
         """Wait for another plan, where there may be one; of a stream alone, open another."""
@@ -133,15 +144,16 @@ class ReportStream:
         self._ended()
         self._site.after(self._backoff.next_us(0 if of_stream else REFUSED_US), self.dial)
 
-    def _renew(self, attempt: int) -> None:
-        if attempt == self.attempt:
-            period_us = self.report.lease_ms * 1_000 // RENEWALS_A_LEASE
-            if self._agent.may_renew(self._site.now_us):
-                self.report.renew()
-            else:
-                period_us = round(RENEWED_AGAIN * period_us)
-            self._site.after(period_us, self._renew, attempt)
+    def _renew(self, attempt: int, timer: int) -> None:
+        if attempt == self.attempt and timer == self._renewal_timer:
+            now_us = self._site.now_us
+            self.report.tend_lease(now_us, renewable=self._agent.may_renew(now_us))
+            self._renew_later()
             self.wake()
+
+    def _renew_later(self) -> None:
+        delay_us = max(0, self.report.renewal_at_us - self._site.now_us)
+        self._site.after(delay_us, self._renew, self.attempt, self._renewal_timer)
 
     def _send(self, size: int, action: Action, message: AgentToUnit) -> bool:
         return self._site.send_reliably(self._unit.region, action, size, (self, self.attempt, message))

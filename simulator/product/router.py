@@ -143,7 +143,14 @@ class ProductRouter:
             ReportStream(
                 site,
                 agent,
-                UnitReport(agent, shard, self._layout, plan.plan_version, pending_limit=PENDING_KEYS),
+                UnitReport(
+                    agent,
+                    shard,
+                    self._layout,
+                    plan.plan_version,
+                    lease_ms=plan.routing.lease_ms,
+                    pending_limit=PENDING_KEYS,
+                ),
                 unit,
                 region,
                 Backoff(random_stream(site.seed, f"{planned.id} to shard {shard}")),

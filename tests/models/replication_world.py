@@ -175,7 +175,10 @@ class World:
 
     def _new_agent(self, worker: str) -> AgentNode:
         agent = HeldKeys(worker)
-        return AgentNode(agent, UnitReport(agent, 0, self.layout, self.plan.plan_version))
+        return AgentNode(
+            agent,
+            UnitReport(agent, 0, self.layout, self.plan.plan_version, lease_ms=self.plan.routing.lease_ms),
+        )
 
     def _hang_up(self, node: AgentNode) -> None:
         if node.session is not None:

@@ -131,7 +131,8 @@ class ScriptedEngine:
 class NaiveUnit:
     """A maintenance unit of one worker: keeps what it is told in a dictionary."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease_ms: int = 600) -> None:
+        self.lease_ms = lease_ms
         self.held: dict[int, int] = {}
         self.hellos: list[AgentHello] = []
         self.renewals: list[Renewal] = []
@@ -161,7 +162,7 @@ class NaiveUnit:
         if self.refusal is not None:
             yield self.refusal
             return
-        yield Welcome(1, 600, full_report_wanted=not self._agrees(hello.holdings))
+        yield Welcome(1, self.lease_ms, full_report_wanted=not self._agrees(hello.holdings))
         self.outbox = asyncio.Queue()
         taking = asyncio.create_task(self._take(messages, hello.holdings.sequence))
         try:

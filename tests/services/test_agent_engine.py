@@ -65,8 +65,10 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(engine: ScriptedEngine, *, replay: bool = True, start: bool = True) -> AsyncIterator[Scene]:
-    unit, edge = NaiveUnit(), ListeningEdge()
+async def scene(
+    engine: ScriptedEngine, *, replay: bool = True, start: bool = True, lease_ms: int = 600
+) -> AsyncIterator[Scene]:
+    unit, edge = NaiveUnit(lease_ms), ListeningEdge()
     if start and not engine._url_port:
         await engine.start()
     async with served_unit(unit) as unit_address, served_edge(edge) as edge_address:
@@ -77,7 +79,7 @@ async def scene(engine: ScriptedEngine, *, replay: bool = True, start: bool = Tr
             replay=engine.replay if replay else "",
             edge_grpc=edge_address,
             unit_addresses=(unit_address,),
-            lease_ms=600,
+            lease_ms=lease_ms,
         )
         process = AgentProcess(WorkerAgentSettings(plan="", workers=["us-0"], engine=ENGINE), plan, Path())
         running = asyncio.create_task(process.run())

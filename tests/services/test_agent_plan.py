@@ -43,6 +43,20 @@ async def test_a_unit_hears_of_new_lengths_before_old_ones_are_withdrawn():
         await at_work.ready()
 
 
+async def test_a_shorter_lease_is_renewed_from_the_next_plan_on():
+    """By the plan before, the next renewal would be due in a thousand seconds."""
+    async with scene(ScriptedEngine(), lease_ms=3_000_000) as at_work:
+        renewals = at_work.unit.renewals
+        await eventually(lambda: bool(renewals), "the stream is renewed")
+        routing = replace(at_work.plan.routing, lease_ms=600)
+        switch = switch_of(at_work)
+        await switch.apply_plan(replace(at_work.plan, plan_version=2, routing=routing))
+        await eventually(lambda: len(renewals) > 2, "by the new lease")
+        await switch.settle_plan()
+        told = len(renewals)
+        await eventually(lambda: len(renewals) > told + 1, "settled, too")
+
+
 async def test_an_edge_that_joins_is_told_and_one_that_has_left_is_not():
     engine, joins = ScriptedEngine(), ListeningEdge()
     async with scene(engine) as at_work, served_edge(joins) as address:

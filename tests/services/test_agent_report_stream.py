@@ -37,18 +37,17 @@ class SlowCall:
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, lease_ms: int = LEASE_MS) -> None:
         self.renewable = True
         self.agent = WorkerAgent(agent_plan(shards=1), "us-0", epoch=1)
         self.agent.on_engine_load(IDLE, 0)
         self.agent.on_engine_up(1, same_process=False)
-        self.report = UnitReport(self.agent, 0, {}, 1)
+        self.report = UnitReport(self.agent, 0, {}, 1, lease_ms=lease_ms)
         self.stream = ReportStream(
             self.report,
             None,  # type: ignore[arg-type]
             unit_id="unit-0",
             worker_id="us-0",
-            lease_ms=LEASE_MS,
             vouches=lambda: True,
             may_renew=lambda: self.renewable,
             settings=StreamSettings(),
@@ -135,3 +134,27 @@ async def test_a_silent_engine_is_not_renewed_and_is_again_once_it_has_answered(
             await scene.stream._write(call, scene.reading)  # type: ignore[arg-type]
     assert [type(message) for message in silent] == [Edits], "what it said before is passed on"
     assert [type(message) for message in call.sent] == [Edits, Renewal]
+
+
+async def test_a_shorter_lease_of_the_next_plan_is_renewed_on_the_stream_that_is_open() -> None:
+    """By the plan before, the next renewal would be due in a thousand seconds."""
+    scene = Scene(lease_ms=3_000_000)
+    scene.report.connect()
+    scene.report.on_message(Welcome(1, 3_000_000, full_report_wanted=False))
+    sent: list[AgentToUnit] = []
+
+    def after(message: AgentToUnit) -> None:
+        sent.append(message)
+        if len(sent) == 1:
+            asyncio.get_running_loop().call_soon(applies)
+        elif len(sent) == BLOCKS:
+            scene.reading.set_result(None)
+
+    def applies() -> None:
+        scene.report.apply_plan(2, LEASE_MS)
+        scene.stream.wake()
+
+    with pytest.raises(ProtocolError, match="the unit ended the stream"):
+        async with asyncio.timeout(20):
+            await scene.stream._write(SlowCall(after), scene.reading)  # type: ignore[arg-type]
+    assert [type(message) for message in sent] == [Renewal] * BLOCKS

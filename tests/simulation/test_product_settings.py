@@ -13,7 +13,7 @@ from services.maintenance import service
 from services.maintenance.settings import Bounds
 from services.runtime import grpc_transport
 from services.wire import index, load
-from services.worker_agent import reconnect, report_stream
+from services.worker_agent import reconnect
 from services.worker_agent.settings import EngineSettings, StreamSettings
 from simulator.product import periods, sizes
 from tests.models.routing_fleets import region_load
@@ -29,8 +29,6 @@ def test_periods_are_the_services_defaults() -> None:
     assert 1_000 * EngineSettings().event_timeout_ms == periods.EVENT_TIMEOUT_US
     assert 1_000 * EngineSettings().quiet_ms == periods.QUIET_US
     assert StreamSettings().pending_keys == periods.PENDING_KEYS
-    assert periods.RENEWALS_A_LEASE == report_stream._RENEWALS_A_LEASE
-    assert report_stream._AGAIN == periods.RENEWED_AGAIN
     assert 1e3 * Bounds().flush_ms == periods.FLUSH_US
     assert periods.TICK_US == 1e6 * service._TICK_S
     assert periods.BUSY_TICK_US == 1e6 * service._BUSY_TICK_S

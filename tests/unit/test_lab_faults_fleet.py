@@ -74,7 +74,7 @@ def test_what_is_held_is_told_and_lies_in_its_shard() -> None:
 
 
 def test_it_is_reported_like_any_worker() -> None:
-    report = UnitReport(held(1_000), 1, {}, 1)
+    report = UnitReport(held(1_000), 1, {}, 1, lease_ms=3_000)
     hello = report.connect()
     report.on_message(Welcome(9, 3_000, full_report_wanted=True))
     (chunk,) = [report.take()]

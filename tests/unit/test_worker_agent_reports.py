@@ -55,7 +55,7 @@ class ReportMachine(RuleBasedStateMachine):
     @initialize(limit=st.integers(1, 6))
     def start(self, limit: int) -> None:
         self.agent = working_agent()
-        self.report = UnitReport(self.agent, 0, {}, 1, pending_limit=limit)
+        self.report = UnitReport(self.agent, 0, {}, 1, lease_ms=3_000, pending_limit=limit)
         self.unit: dict[int, int] = {}
         self.sequence = 0
         self.in_report = False
@@ -146,7 +146,7 @@ TestReportMachine = ReportMachine.TestCase
 
 def test_edits_of_many_batches_wait_as_one_message() -> None:
     agent = working_agent()
-    report = UnitReport(agent, 0, {}, 1)
+    report = UnitReport(agent, 0, {}, 1, lease_ms=3_000)
     report.connect()
     for block_hash in range(1, 6):
         store(agent, report, block_hash)
@@ -157,7 +157,7 @@ def test_edits_of_many_batches_wait_as_one_message() -> None:
 
 def test_too_many_waiting_edits_become_a_full_report() -> None:
     agent = working_agent()
-    report = UnitReport(agent, 0, {}, 1, pending_limit=2)
+    report = UnitReport(agent, 0, {}, 1, lease_ms=3_000, pending_limit=2)
     report.connect()
     report.on_message(Welcome(1, 3_000, full_report_wanted=False))
     for block_hash in range(1, 5):
@@ -170,7 +170,7 @@ def test_too_many_waiting_edits_become_a_full_report() -> None:
 
 def test_nothing_is_sent_while_the_engine_is_down() -> None:
     agent = working_agent()
-    report = UnitReport(agent, 0, {}, 1)
+    report = UnitReport(agent, 0, {}, 1, lease_ms=3_000)
     report.connect()
     report.on_message(Welcome(1, 3_000, full_report_wanted=True))
     agent.on_engine_down()
@@ -180,7 +180,7 @@ def test_nothing_is_sent_while_the_engine_is_down() -> None:
 
 def test_a_new_epoch_starts_its_sequence_again() -> None:
     agent = working_agent()
-    report = UnitReport(agent, 0, {}, 1)
+    report = UnitReport(agent, 0, {}, 1, lease_ms=3_000)
     report.connect()
     report.on_message(Welcome(1, 3_000, full_report_wanted=True))
     assert len(sent(report)) == 1
@@ -192,7 +192,7 @@ def test_a_new_epoch_starts_its_sequence_again() -> None:
 
 
 def test_a_refusal_is_raised_with_its_field() -> None:
-    report = UnitReport(working_agent(), 0, {}, 1)
+    report = UnitReport(working_agent(), 0, {}, 1, lease_ms=3_000)
     with pytest.raises(LayoutMismatchError) as raised:
         report.on_message(Refusal("quantum", "quantum differs"))
     assert raised.value.field == "quantum"

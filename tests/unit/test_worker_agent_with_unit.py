@@ -26,7 +26,7 @@ class Couple:
     def __init__(self) -> None:
         self.now_us = 0
         self.agent = WorkerAgent(PLAN, "us-0", epoch=1)
-        self.report = UnitReport(self.agent, 0, LAYOUT, PLAN.plan_version, pending_limit=4)
+        self.report = UnitReport(self.agent, 0, LAYOUT, PLAN.plan_version, lease_ms=3_000, pending_limit=4)
         self.start_unit()
         self.engine_answers()
 
