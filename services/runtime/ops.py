@@ -12,9 +12,9 @@ from prometheus_client.exposition import generate_latest
 from services.runtime.http_bounds import HttpBounds
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.http_server import HttpServer
-from services.runtime.plan_desk import PLAN_BYTES, PlanDesk
+from services.runtime.plan_desk import PlanDesk
+from services.runtime.plan_intake import PlanIntake
 from services.runtime.plan_metrics import PlanCollector
-from services.runtime.plan_signature import SIGNATURE_HEADER
 from services.runtime.settings import SettingsError
 
 Message = MutableMapping[str, Any]
@@ -24,8 +24,8 @@ Switch = Callable[[str], None]
 
 _SWITCHES = "/faults/"
 _PLAN: Final = "/plan/"
-_BODY_S: Final = 10.0
-"""For a plan to arrive."""
+_UNAVAILABLE: Final = 503
+_JSON: Final = b"application/json"
 _BOUNDS = HttpBounds(head_bytes=16 << 10, head_s=10.0, connections=128)
 """For a scraper, a balancer's probes and people."""
 
@@ -67,6 +67,7 @@ class OpsServer:
         self._registry = registry
         self._switches = switches or {}
         self._plan = plan
+        self._intake = PlanIntake(plan) if plan is not None else None
         if plan is not None:
             registry.register(PlanCollector(plan))
         self._server = HttpServer(self._app, address, bounds=_BOUNDS)
@@ -96,11 +97,14 @@ class OpsServer:
         path: str = scope["path"]
         if scope["method"] == "PUT" and path.startswith(_SWITCHES):
             status, content_type, body = self._switch(path)
-        elif scope["method"] == "PUT" and path.startswith(_PLAN) and self._plan is not None:
-            status, content_type, body = await self._bring(self._plan, path, scope["headers"], receive)
+        elif scope["method"] == "PUT" and path.startswith(_PLAN) and self._intake is not None:
+            content_type = _JSON
+            status, body = await self._intake.put(path.removeprefix(_PLAN), dict(scope["headers"]), receive)
         else:
             status, content_type, body = self._answer(path)
         headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        if status == _UNAVAILABLE:
+            headers.append((b"retry-after", b"1"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -108,45 +112,20 @@ class OpsServer:
         if path == "/metrics":
             return 200, b"text/plain; version=0.0.4; charset=utf-8", generate_latest(self._registry)
         if path == "/plan" and self._plan is not None:
-            return 200, b"application/json", orjson.dumps(self._plan.state())
+            return 200, _JSON, orjson.dumps(self._plan.state())
         if path in ("/health", "/ready"):
             health = self._health()
-            status = 503 if path == "/ready" and not health.ready else 200
-            return status, b"application/json", health.as_json()
-        return 404, b"application/json", b'{"error":"unknown path; try /health, /ready, /metrics or /plan"}'
-
-    async def _bring(
-        self,
-        plan: PlanDesk,
-        path: str,
-        headers: list[tuple[bytes, bytes]],
-        receive: Callable[[], Awaitable[Message]],
-    ) -> tuple[int, bytes, bytes]:
-        signature = dict(headers).get(SIGNATURE_HEADER.encode(), b"").decode("latin-1")
-        body = bytearray()
-        more = True
-        try:
-            async with asyncio.timeout(_BODY_S):
-                while more:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        return 400, b"application/json", b'{"error":"the plan was cut off"}'
-                    body += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(body) > PLAN_BYTES:
-                        return 413, b"application/json", b'{"error":"larger than any plan"}'
-        except TimeoutError:
-            return 408, b"application/json", b'{"error":"the plan took too long to arrive"}'
-        status, answer = await plan.bring(path.removeprefix(_PLAN), signature, bytes(body))
-        return status, b"application/json", answer
+            status = _UNAVAILABLE if path == "/ready" and not health.ready else 200
+            return status, _JSON, health.as_json()
+        return 404, _JSON, b'{"error":"unknown path; try /health, /ready, /metrics or /plan"}'
 
     def _switch(self, path: str) -> tuple[int, bytes, bytes]:
         name, _, value = path.removeprefix(_SWITCHES).partition("/")
         switch = self._switches.get(name)
         if switch is None:
-            return 404, b"application/json", b'{"error":"no such switch; the settings must ask for it"}'
+            return 404, _JSON, b'{"error":"no such switch; the settings must ask for it"}'
         try:
             switch(value)
         except SettingsError as error:
-            return 400, b"application/json", orjson.dumps({"error": f"{error.field}: {error}"})
-        return 200, b"application/json", b"{}"
+            return 400, _JSON, orjson.dumps({"error": f"{error.field}: {error}"})
+        return 200, _JSON, b"{}"

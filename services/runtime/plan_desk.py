@@ -55,6 +55,8 @@ class Outcome(StrEnum):
     FAULTY = "faulty"
     """It is no plan."""
     UNSIGNED = "unsigned"
+    BUSY = "busy"
+    """Others are being read: it was not."""
     FAILED = "failed"
     """A fault of this component; its log has it."""
 
@@ -66,8 +68,11 @@ _STATUS: Final = {
     Outcome.REFUSED: 409,
     Outcome.FAULTY: 400,
     Outcome.UNSIGNED: 401,
+    Outcome.BUSY: 503,
     Outcome.FAILED: 500,
 }
+
+_UNSIGNED: Final = {"error": "not signed with this component's plan_key"}
 
 
 class PlanDesk:
@@ -116,27 +121,44 @@ class PlanDesk:
 
     async def bring(self, phase_name: str, signature: str, body: bytes) -> tuple[int, bytes]:
         """Takes a plan for a phase; returns HTTP status and JSON body. Never raises for what is brought."""
-        if phase_name not in tuple(Phase):
-            return 404, orjson.dumps({"error": f"no such phase; one of {', '.join(Phase)}"})
+        refused = self.refused_unread(phase_name, signature)
+        if refused is not None:
+            return refused
         phase = Phase(phase_name)
-        if not self._key:
-            return 404, orjson.dumps({"error": "this component takes no plans: give its settings a plan_key"})
         async with self._one_by_one:
             try:
                 outcome, facts = await self._judge(phase, signature, body)
             except Exception:
                 self._log.exception("a plan could not be applied", phase=phase.value)
                 outcome, facts = Outcome.FAILED, {"error": "the component failed; its log says how"}
-            self.outcomes[outcome] += 1
             if outcome in (Outcome.APPLIED, Outcome.ALREADY) and phase is not Phase.CHECK:
                 facts = facts | await asyncio.to_thread(self._keep, body)
         if outcome is not Outcome.CHECKED:
             self._log.info("plan", phase=phase.value, outcome=outcome.value, version=self.plan.plan_version)
+        return self._answer(outcome, facts)
+
+    def refused_unread(self, phase_name: str, signature: str) -> tuple[int, bytes] | None:
+        """The answer to a plan that need not be read to be refused: no phase, no key here, no signature."""
+        if phase_name not in tuple(Phase):
+            return 404, orjson.dumps({"error": f"no such phase; one of {', '.join(Phase)}"})
+        if not self._key:
+            return 404, orjson.dumps({"error": "this component takes no plans: give its settings a plan_key"})
+        if not signature:
+            return self._answer(Outcome.UNSIGNED, _UNSIGNED)
+        return None
+
+    def busy(self) -> tuple[int, bytes]:
+        """The answer while others are read. It names no outcome, so that who brought it tries again."""
+        self.outcomes[Outcome.BUSY] += 1
+        return _STATUS[Outcome.BUSY], orjson.dumps({"error": "other plans are being read; try again"})
+
+    def _answer(self, outcome: Outcome, facts: dict[str, Any]) -> tuple[int, bytes]:
+        self.outcomes[outcome] += 1
         return _STATUS[outcome], orjson.dumps({"outcome": outcome.value, **facts, **self.state()})
 
     async def _judge(self, phase: Phase, signature: str, body: bytes) -> tuple[Outcome, dict[str, Any]]:
         if not is_signed(self._key, phase, body, signature):
-            return Outcome.UNSIGNED, {"error": "not signed with this component's plan_key"}
+            return Outcome.UNSIGNED, _UNSIGNED
         if self.component is None:
             return Outcome.REFUSED, _refusal("component", "it is starting", "try again in a moment")
         try:
