@@ -37,5 +37,5 @@ def counted(fleet: Fleet) -> Counter[str]:
             counts["holes in events"] += worker.followed.agent.holes
             counts["engine restarts seen"] += worker.followed.agent.engine_restarts
     counts["messages to nobody"] += fleet.fabric.unreached
-    counts.update(fleet.counts)
+    counts.update(fleet.births.counts)
     return +counts

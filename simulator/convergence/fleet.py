@@ -1,7 +1,6 @@
 """All processes of a run: engines, agents, units, edges, and how each starts, dies and starts again."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from typing import Final
@@ -14,22 +13,21 @@ from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_report import UnitReport
-from kvcompass.roles.unit_snapshot import restore_tables
-from kvcompass.roles.unit_snapshot_bytes import SnapshotRefusedError
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.wan import Link
 from simulator.clock import Clock
 from simulator.convergence.agent import FollowedEngine
-from simulator.convergence.disk import UnitFile
 from simulator.convergence.engine import BLOCK, Engine
 from simulator.convergence.fabric import Fabric
-from simulator.convergence.history import History, Place, WatchedTables
+from simulator.convergence.history import WatchedTables
+from simulator.convergence.nodes import EdgeProcess, WorkerNode
 from simulator.convergence.process import Process
 from simulator.convergence.shape import JITTER, Shape
 from simulator.convergence.stream import Stream
 from simulator.convergence.trace import Trace
+from simulator.convergence.unit_births import UnitBirths
 from simulator.convergence.view_feed import SubscribeServer, ViewFeed
 from simulator.convergence.view_server import ViewServer
 from simulator.network import Network
@@ -47,34 +45,6 @@ def _lengths(plan: Plan) -> set[int]:
     return {int(length) for length in registered_lengths(plan)}
 
 
-class WorkerNode:
-    """An engine and its agent's process. They fail apart from one another."""
-
-    def __init__(self, process: Process, engine: Engine, planned: str) -> None:
-        """`planned`: its id in the plan."""
-        self.planned: Final = planned
-        self.process: Final = process
-        self.engine: Final = engine
-        self.followed: FollowedEngine | None = None
-        """Of the incarnation that runs."""
-        self.plan_version = 0
-        """That it goes by."""
-        self.has_left = False
-        """It is not in the plan any more, and its agent has ended."""
-
-
-class EdgeProcess:
-    """An edge, as far as it follows the index and is followed."""
-
-    def __init__(self, process: Process, served: Sequence[ViewServer]) -> None:
-        """`served`: where others follow it, by shard."""
-        self.process: Final = process
-        self.served: Final = served
-        self.view: IndexView | None = None
-        self.feeds: list[ViewFeed] = []
-        """By shard, of the incarnation that runs."""
-
-
 class Fleet:
     """Owns everything that runs. Nothing has started at first."""
 
@@ -90,12 +60,8 @@ class Fleet:
         self.fabric: Final = Fabric(
             self.clock, self.network, trace, random_stream(seed, "fabric"), lossy=shape.lossy
         )
-        self.histories: Final[dict[int, History]] = {}
-        """By epoch of a unit."""
-        self.counts: Final[Counter[str]] = Counter()
-        """What happened to processes."""
-        self._files = [UnitFile(random_stream(seed, f"disk of {shard}")) for shard in range(plan.shards)]
         self._epochs = count(1)
+        self.births: Final = UnitBirths(shape, seed, trace, self.clock, self._epochs)
         self.plans: Final[dict[str, Plan]] = {}
         """The plan file of each process, by its name; where there is none it is the first version."""
         self.workers: Final = [
@@ -324,56 +290,10 @@ class Fleet:
         unit, tables = self._new_unit(shard)
         return UnitNode(self.fabric, unit, tables, self.unit_processes[shard].region)
 
-    def _place(self, worker_id: str) -> Place:
-        planned = next(worker for worker in self.shape.workers if worker.id == worker_id)
-        return planned.table, planned.slot
-
     def _new_unit(self, shard: int) -> tuple[MaintenanceUnit, WatchedTables]:
-        """A unit that begins with its file, if it has one that is sound; else empty."""
-        data = self._files[shard].read() if self.shape.save_us else None
-        if data is not None:
-            try:
-                return self._begin_unit(shard, data)
-            except SnapshotRefusedError as error:
-                self.trace.note(self.now_us, self.unit_processes[shard].name, f"refuses its file: {error}")
-                self.counts["files refused"] += 1
-                self._files[shard].put_aside()
-        return self._begin_unit(shard, None)
-
-    def _begin_unit(self, shard: int, data: bytes | None) -> tuple[MaintenanceUnit, WatchedTables]:
-        plan = self.plan_of(self.unit_processes[shard])
-        layout, now_us, bounds = self.shape.layout, self.now_us, self.shape.bounds
-        epoch, unit_id = next(self._epochs), plan.units[shard].id
-        waits_until_us = now_us + 1_000 * plan.routing.lease_ms * bounds.settle_leases
-        tables = WatchedTables(index_shape(plan), shard, random_seed=(self.seed << 20) + epoch)
-        history = History()
-
-        def may_lack() -> set[Place]:
-            """Those that have had their time."""
-            waited = self.now_us >= waits_until_us
-            return set(map(self._place, unit.awaited_workers())) if waited else set()
-
-        tables.watch(history, lambda: unit.sequence, lambda: unit.settled, may_lack)
-        restored = None
-        if data is not None:
-            restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
-            epoch = restored.epoch_after(epoch)
-            self.counts["units restored"] += 1
-            # Whose lease had ended is not in the file, and views learn from it that they are to forget.
-            history.cleared |= self.histories[restored.epoch].cleared
-        unit = MaintenanceUnit(
-            plan,
-            unit_id,
-            epoch=epoch,
-            layout=layout,
-            tables=tables,
-            now_us=now_us,
-            bounds=bounds,
-            restored=restored,
-        )
-        self.histories[epoch] = history
-        return unit, tables
+        process = self.unit_processes[shard]
+        return self.births.unit(shard, self.plan_of(process), self.now_us, process.name)
 
     def _save(self, shard: int) -> None:
-        self._files[shard].write(self.units[shard].unit)
+        self.births.save(shard, self.units[shard].unit)
         self.fabric.after(self.shape.save_us, self._save, shard)

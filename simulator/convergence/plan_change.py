@@ -8,7 +8,8 @@ from kvcompass.index import index_shape
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import STEPS, Component, Phase
 from simulator.clock import Priority
-from simulator.convergence.fleet import EdgeProcess, Fleet, WorkerNode
+from simulator.convergence.fleet import Fleet
+from simulator.convergence.nodes import EdgeProcess, WorkerNode
 from simulator.convergence.process import Process
 from simulator.product.unit_node import UnitNode
 

@@ -9,8 +9,9 @@ from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import Watermark
 from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
-from simulator.convergence.fleet import EdgeProcess, Fleet
+from simulator.convergence.fleet import Fleet
 from simulator.convergence.history import History, Place, Promises
+from simulator.convergence.nodes import EdgeProcess
 from simulator.convergence.view_feed import UpstreamEnd, ViewFeed
 
 _EVERY: Final = 8
@@ -132,7 +133,7 @@ class Watch:
         assert view is not None
         if not follower.unit_epoch:
             return
-        history = fleet.histories[follower.unit_epoch]
+        history = fleet.births.histories[follower.unit_epoch]
         unit = fleet.units[follower.shard].unit
         if unit.epoch == follower.unit_epoch and follower.applied_sequence > unit.sequence:
             self._breach(edge.process.name, f"is ahead of its unit, at {follower.applied_sequence}")
