@@ -28,3 +28,5 @@ class DeskCounters:
     """Snapshots begun."""
     overflows: int = 0
     """Subscribers that fell off the log and were sent a snapshot."""
+    stalled: int = 0
+    """Streams ended since their subscriber took no message for too long."""

@@ -24,6 +24,7 @@ _COUNTERS = {
     "over_bound": "Refusals of workers that have more keys than the plan allows.",
     "snapshots": "Snapshots begun.",
     "overflows": "Subscribers that fell off the log and were sent a snapshot.",
+    "stalled": "Streams ended since their subscriber took no message for 10 s.",
 }
 
 

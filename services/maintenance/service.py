@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
 from typing import Final
 
 from kvcompass.errors import ProtocolError
@@ -14,7 +13,6 @@ from kvcompass.roles.messages import (
     EdgeToUnit,
     Refusal,
     UnitToAgent,
-    UnitToEdge,
 )
 from services.maintenance.patch_loss import PatchLoss
 from services.replication.pulse import Pulse
@@ -126,12 +124,9 @@ class IndexService:
             self._unit.agent_disconnected(session)
             _log.info("agent disconnected", worker=session.worker_id)
 
-    async def subscribe(
-        self, messages: AsyncIterator[EdgeToUnit], _context: Context
-    ) -> AsyncIterator[UnitToEdge]:
+    async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
         """One edge's Subscribe stream."""
         published = Published(self._unit, self._changed)
-        stream = serve_subscription(messages, lambda _request: published, self._clock, self._rules)
-        async with aclosing(stream):
-            async for message in stream:
-                yield message
+        await serve_subscription(
+            messages, lambda _request: published, context.write, self._clock, self._rules
+        )

@@ -1,11 +1,12 @@
 """The server's side of a Subscribe stream, of a unit or an edge: what its role says is sent as it comes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from kvcompass.errors import ProtocolError
+from kvcompass.roles.desk_bounds import DeskCounters
 from kvcompass.roles.messages import (
     Acknowledgement,
     EdgeToUnit,
@@ -21,11 +22,26 @@ from services.runtime.logs import get_logger
 _LEAST_WAIT_S: Final = 0.05
 """Between two looks at what time alone brings about."""
 
+WRITE_TIMEOUT_S: Final = 10.0
+"""For one message, a chunk of 256 KiB at most: a link of 26 KB/s.
+
+An edge gives up itself what says nothing for 3 s. One that has stopped reading, and whose gRPC goes on
+answering for it, would keep the snapshot that it began with.
+"""
+
+Write: TypeAlias = Callable[[UnitToEdge], Awaitable[None]]
+"""Returns when the message has left for the subscriber, or there is room for it on the way."""
+
 _Message = TypeVar("_Message")
 
 
 class Publisher(Protocol):
     """The role that serves a shard."""
+
+    @property
+    def counters(self) -> DeskCounters:
+        """Counted into."""
+        ...
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal | Unavailable:
         """Opens a stream, or says why not."""
@@ -63,6 +79,8 @@ class StreamRules:
     """Changes are collected for so long before they are sent."""
     loses: Callable[[UnitToEdge], bool] = lambda _message: False
     """Whether a message is lost on purpose."""
+    write_timeout_s: float = WRITE_TIMEOUT_S
+    """For a message to be taken; a subscriber that takes none for so long is ended."""
 
 
 async def first_message(messages: AsyncIterator[_Message], timeout_s: float) -> _Message | Refusal:
@@ -81,33 +99,31 @@ async def first_message(messages: AsyncIterator[_Message], timeout_s: float) -> 
 async def serve_subscription(
     messages: AsyncIterator[EdgeToUnit],
     published: Callable[[SubscribeRequest], Published | Refusal],
+    write: Write,
     clock: Callable[[], int],
     rules: StreamRules,
-) -> AsyncGenerator[UnitToEdge, None]:
+) -> None:
     """One Subscribe stream, from its request to its end. `published` finds what is asked for.
 
-    Backpressure: a subscriber that does not read stays where it is in the role's log.
+    Backpressure: a subscriber that does not read stays where it is in the role's log, and not for ever.
     """
     log = get_logger("subscriptions")
     request = await first_message(messages, rules.hello_timeout_s)
     if not isinstance(request, SubscribeRequest):
-        yield (
-            request
-            if isinstance(request, Refusal)
-            else Refusal("subscribe", "a Subscribe stream begins with a subscribe request")
-        )
+        fault = Refusal("subscribe", "a Subscribe stream begins with a subscribe request")
+        await _in_time(write, request if isinstance(request, Refusal) else fault, rules)
         return
     subscriber = request.handshake.component_id
     found = published(request)
     if isinstance(found, Refusal):
-        yield found
+        await _in_time(write, found, rules)
         return
     publisher = found.publisher
     opened = publisher.subscribe(request, clock())
     if isinstance(opened, Refusal | Unavailable):
         if isinstance(opened, Refusal):
             log.warning("edge refused", edge=subscriber, field=opened.field, message=opened.message)
-        yield opened
+        await _in_time(write, opened, rules)
         return
     log.info("edge subscribed", edge=subscriber, shard=request.shard, replay_from=opened.cursor)
     acknowledging = asyncio.create_task(_acknowledge(publisher, opened, messages))
@@ -115,8 +131,10 @@ async def serve_subscription(
         while True:
             batch = publisher.take(opened, clock())
             for message in batch:
-                if not rules.loses(message):
-                    yield message
+                if not rules.loses(message) and not await _in_time(write, message, rules):
+                    publisher.counters.stalled += 1
+                    log.warning("edge does not read", edge=subscriber, shard=request.shard)
+                    return
                 if isinstance(message, Unavailable):
                     return
             if not batch:
@@ -126,6 +144,16 @@ async def serve_subscription(
         acknowledging.cancel()
         publisher.unsubscribe(opened)
         log.info("edge unsubscribed", edge=subscriber, shard=request.shard)
+
+
+async def _in_time(write: Write, message: UnitToEdge, rules: StreamRules) -> bool:
+    """Sends a message. False: it was not taken in time, and the stream is to be ended."""
+    try:
+        async with asyncio.timeout(rules.write_timeout_s):
+            await write(message)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _acknowledge(

@@ -37,22 +37,22 @@ Opener: TypeAlias = Callable[[], grpc.aio.StreamStreamCall[_Sent, _Received]]
 
 
 class IndexMaintenance(Protocol):
-    """What a maintenance unit serves. Each method is an async generator; its end ends the stream."""
+    """What a maintenance unit serves. The end of a method ends its stream."""
 
     def report(self, messages: AsyncIterator[AgentToUnit], context: Context) -> AsyncIterator[UnitToAgent]:
-        """One stream a (worker, unit)."""
+        """One stream a (worker, unit): an async generator."""
         ...
 
-    def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> AsyncIterator[UnitToEdge]:
-        """One stream a (subscriber, unit)."""
+    async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
+        """One stream a (subscriber, unit). It is written to `context`."""
         ...
 
 
 class ViewSubscriptions(Protocol):
     """What an edge serves of the same service, for other edges of its region."""
 
-    def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> AsyncIterator[UnitToEdge]:
-        """One stream a (subscriber, shard)."""
+    async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
+        """One stream a (subscriber, shard). It is written to `context`."""
         ...
 
 

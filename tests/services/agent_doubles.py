@@ -28,7 +28,6 @@ from kvcompass.roles.messages import (
     Renewal,
     ReportRequest,
     UnitToAgent,
-    UnitToEdge,
     Welcome,
 )
 from services.mock_sglang.events.publisher import EventPublisher
@@ -171,9 +170,8 @@ class NaiveUnit:
         finally:
             taking.cancel()
 
-    async def subscribe(self, messages: Any, context: Context) -> AsyncIterator[UnitToEdge]:
+    async def subscribe(self, messages: Any, context: Context) -> None:
         raise NotImplementedError
-        yield
 
     async def _take(self, messages: AsyncIterator[AgentToUnit], sequence: int) -> None:
         mid_report = False

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from kvcompass.roles.messages import (
     Refusal,
     SnapshotChunk,
     SubscribeRequest,
+    UnitToEdge,
 )
 from services.maintenance.patch_loss import PatchLoss
 from services.runtime.grpc_transport import Dialer
@@ -201,14 +203,18 @@ async def test_a_subscriber_that_does_not_read_costs_nothing_and_gets_a_snapshot
             await stop.wait()
 
         async with connected(twin(plan, "a-0"), unit.address) as agent:
-            stream = unit.service.subscribe(requests(), None)  # type: ignore[arg-type]
-            assert isinstance(await anext(stream), SnapshotChunk)
+            taken: asyncio.Queue[UnitToEdge] = asyncio.Queue(maxsize=1)
+            context = SimpleNamespace(write=taken.put)
+            stream = asyncio.create_task(unit.service.subscribe(requests(), context))  # type: ignore[arg-type]
+            await until(taken.full)
             for key in range(200):
                 await agent.edit({key % 60: 1 + key % 2})
             await agent.acknowledged()
-            received = [await anext(stream), await anext(stream)]
-            assert any(isinstance(message, SnapshotChunk) for message in received)
+            received = [await taken.get() for _ in range(3)]
+            assert isinstance(received[0], SnapshotChunk)
+            assert any(isinstance(message, SnapshotChunk) for message in received[1:])
             assert sum(m.count for m in received if isinstance(m, PatchGroups)) <= 50
             assert unit.unit.counters.overflows == 1
-            await stream.aclose()  # type: ignore[attr-defined]
+            stream.cancel()
+            await asyncio.gather(stream, return_exceptions=True)
             assert unit.unit.subscriber_lags() == {}

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
 from typing import Final, NoReturn
 
-from kvcompass.roles.messages import EdgeToUnit, Refusal, SubscribeRequest, UnitToEdge
+from kvcompass.roles.messages import EdgeToUnit, Refusal, SubscribeRequest
 from kvcompass.roles.view_relay import ViewRelay
 from services.replication.pulse import Pulse
 from services.replication.served_stream import Published, StreamRules, serve_subscription
@@ -32,14 +31,9 @@ class ViewService:
         """There may be something to pass on, or to end."""
         self._changed[shard].beat()
 
-    async def subscribe(
-        self, messages: AsyncIterator[EdgeToUnit], _context: Context
-    ) -> AsyncIterator[UnitToEdge]:
+    async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
         """One stream a (subscriber, shard)."""
-        stream = serve_subscription(messages, self._published, self._clock, _RULES)
-        async with aclosing(stream):
-            async for message in stream:
-                yield message
+        await serve_subscription(messages, self._published, context.write, self._clock, _RULES)
 
     async def copy(self) -> NoReturn:
         """Goes on with copying what snapshots are made of, for ever."""
