@@ -28,7 +28,7 @@ FORMULA: Final = (
 
 def bound_terms(shape: Shape) -> dict[str, int]:
     """The formula's terms, us, from the settings of a fleet."""
-    lease_us = 1_000 * shape.plan.routing.lease_ms
+    lease_us = 1_000 * max(plan.routing.lease_ms for plan in (shape.plan, shape.last_plan))
     ways_ms = [way for row in shape.plan.wan_ms for way in row]
     trip_us = round(2_000 * max(ways_ms) * (1 + 6 * JITTER))
     watermark_us = shape.bounds.watermark_period_us

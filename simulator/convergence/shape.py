@@ -114,7 +114,7 @@ def draw_shape(seed: int) -> Shape:
 
 
 def _changed(plan: Plan, stream: Random) -> Plan | None:
-    """A version with a worker more, one less, or other lengths; none in two runs of three."""
+    """A version with a worker more, one less, other lengths or a shorter lease; none in two runs of three."""
     if stream.random() < 0.67:
         return None
     workers = list(plan.workers)
@@ -126,7 +126,8 @@ def _changed(plan: Plan, stream: Random) -> Plan | None:
         region = stream.choice(plan.regions)
         workers.append(Worker("new", region, "http://new:1", "tcp://new:2", table, slot, 0.2, 0.02))
     lengths = replace(plan.lengths, stretch=stream.choice((0.75, 1.5, 0.3)))
-    return replace(plan, plan_version=2, workers=tuple(workers), lengths=lengths)
+    routing = replace(plan.routing, lease_ms=stream.choice((900, 3_000)))
+    return replace(plan, plan_version=2, workers=tuple(workers), lengths=lengths, routing=routing)
 
 
 def _plan(stream: Random) -> Plan:

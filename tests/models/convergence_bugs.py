@@ -21,6 +21,7 @@ from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubsc
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
 from kvcompass.roles.relay_desk import RelayDesk
+from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.unit_report import UnitReport
@@ -108,6 +109,10 @@ def _forget_leases(right: Callable[..., bool], self: MaintenanceUnit, now_us: in
         if source.lease_until_us is not None:
             source.lease_until_us = _FAR_US
     return right(self, now_us)
+
+
+def _renew_as_before(right: Callable[..., None], self: RenewalTimes, *lease_ms: int) -> None:
+    pass
 
 
 def _vouch_for_the_dead(right: Callable[..., bool], self: WorkerAgent) -> bool:
@@ -285,6 +290,11 @@ BUGS = {
         "what only the last plan's lengths had is not withdrawn",
         ((WorkerAgent, "settle_plan", _keep_old_lengths),),
         120,
+    ),
+    "shorter_lease_missed": Bug(
+        "an open stream is renewed by the lease of the plan before",
+        ((RenewalTimes, "apply_plan", _renew_as_before), (RenewalTimes, "settle_plan", _renew_as_before)),
+        110,
     ),
     "events_lost_silently": Bug(
         "missing batches are none", ((WorkerAgent, "on_batch", _lose_events_silently),), 30
