@@ -134,6 +134,10 @@ class Engine:
         if events:
             self._publish(events)
 
+    def speak(self) -> None:
+        """Publish a batch with nothing in it."""
+        self._publish([])
+
     def clear(self) -> None:
         """`/flush_cache`."""
         self.held.clear()

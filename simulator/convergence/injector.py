@@ -45,6 +45,7 @@ class Injector:
             if fault.until_us > fault.at_us:
                 self._at(fault.until_us, self._end, fault)
         self._churn()
+        self._at(self.schedule.quiet_us, self._last_word)
         self._at(_ANCHOR_US, self._anchor)
         if self.schedule.change_us is not None:
             self._at(self.schedule.change_us, self._change_plan)
@@ -61,6 +62,12 @@ class Injector:
             if worker.engine.answers and not worker.has_left:
                 worker.engine.churn(self._churns)
             self._at(fleet.now_us + round(self._churns.expovariate(1 / self._churn_us)), self._churn)
+
+    def _last_word(self) -> None:
+        """Where nothing can be replayed, only another batch shows that the last ones were lost."""
+        for worker in self.fleet.workers:
+            if worker.engine.answers:
+                worker.engine.speak()
 
     def _change_plan(self) -> None:
         """The fleet goes over to the next version. A new worker's agent starts with it, at once."""
