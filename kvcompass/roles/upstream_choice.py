@@ -77,6 +77,8 @@ class UpstreamChoice:
     def apply_plan(self, plan: Plan) -> None:
         """Choose among the edges of this plan; a stream to one that has left is left at its next message."""
         self._before, self._neighbours = self._edges_to_follow(plan)
+        edges = self.edges
+        self._not_until_us = {edge: due for edge, due in self._not_until_us.items() if edge in edges}
 
     @property
     def edges(self) -> list[Source]:
@@ -104,7 +106,10 @@ class UpstreamChoice:
         return self.source
 
     def may_stay(self, *, loaded: bool) -> bool:
-        """Whether the present source is still one to follow; an edge that gave a snapshot only is not."""
+        """Whether the present source is still one to follow.
+
+        An edge is not that was to give the first snapshot only, nor one that the plan has no more.
+        """
         return self.source == self.unit or not loaded or self.source in self._before
 
     def ended(self, reason: ResubscribeReason, *, loaded: bool, now_us: int) -> None:

@@ -182,7 +182,7 @@ class ViewFeed:
                 return
             self._served.changed()
             if not self.choice.may_stay(loaded=self.follower.loaded):
-                self.end(Resubscribe(ResubscribeReason.MOVED, "the first snapshot is here"))
+                self.end(Resubscribe(ResubscribeReason.MOVED, "it is none to follow further"))
                 return
             if not isinstance(message, PatchGroups):
                 self._acknowledge()

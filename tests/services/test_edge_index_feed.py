@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,9 @@ from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from services.edge.fleet import index_feed
 from services.runtime.grpc_transport import Dialer
+from tests.models.relay_region import region_plan
 from tests.models.replication_fleet import replication_plan
+from tests.models.replication_service import until
 from tests.models.replication_table import DictTables, DictView
 
 
@@ -83,3 +85,48 @@ async def test_each_outage_is_told_once(
         feed.cancel()
         await asyncio.gather(feed, return_exceptions=True)
     assert [facts["reason"] for facts in warnings] == ["silence"] * told
+
+
+class Channel:
+    """To nowhere."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+
+    async def close(self) -> None:
+        self.is_open = False
+
+
+async def test_the_connection_to_an_edge_that_has_left_the_plan_is_closed(monkeypatch):
+    plan = region_plan(2)
+    first, second = (edge for edge in plan.edges if edge.region == "a")
+    channels: dict[str, Channel] = {}
+
+    class Doubles(Dialer):
+        def channel(self, address: str) -> Any:
+            channels[address] = Channel()
+            return channels[address]
+
+    def subscribe(_channel: Channel) -> Callable[[], Stream]:
+        return lambda: Stream(exact())
+
+    monkeypatch.setattr(index_feed.rpc, "subscribe", subscribe)
+    monkeypatch.setattr(index_feed, "_PROBE_S", 0.01)
+    handshake = Handshake(second.id, 5, PROTOCOL_VERSION, 1, layout_fields(plan))
+    follower = IndexFollower(0, DictView(), handshake, stale_after_us=1_000_000)
+    relay = ViewRelay(follower, DictView(), edge_id=second.id, layout=handshake.layout, plan_version=1)
+    choice = UpstreamChoice(plan, second.id, 0, upstream="edge", bootstrap="peer")
+    feed = asyncio.create_task(index_feed.IndexFeed(relay, choice, Doubles({}), random.Random(1)).run())
+    try:
+        await until(lambda: follower.loaded)
+        assert set(channels) == {first.grpc_address}
+        choice.apply_plan(replace(plan, edges=tuple(edge for edge in plan.edges if edge != first)))
+        await asyncio.sleep(0.1)
+        assert channels[first.grpc_address].is_open, "it is in use until its stream ends"
+        await until(lambda: choice.source == choice.unit and len(channels) == 2)
+        await until(lambda: not channels[first.grpc_address].is_open)
+        assert channels[choice.unit.address].is_open
+    finally:
+        feed.cancel()
+        await asyncio.gather(feed, return_exceptions=True)
+    assert not channels[choice.unit.address].is_open

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import Final, NoReturn
 
 import grpc
@@ -58,7 +57,6 @@ class IndexFeed:
         self._jitter = jitter
         self._on_change = on_change
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._closing = AsyncExitStack()
 
     async def run(self) -> NoReturn:
         """Follows until cancelled.
@@ -68,12 +66,13 @@ class IndexFeed:
         """
         delay_s = _FIRST_DELAY_S
         said: tuple[str, str, str] | None = None
-        async with self._closing:
+        try:
             while True:
                 source = self.choice.next(loaded=self._follower.loaded, now_us=now_us())
+                await self._close_unused()
                 self.relay.follows(an_edge=source.kind is SourceKind.EDGE)
                 self._on_change()
-                ended = await self._one_stream(await self._channel(source))
+                ended = await self._one_stream(self._channel(source))
                 if self._follower.was_exact or source.kind is SourceKind.EDGE:
                     delay_s = _FIRST_DELAY_S
                 if self._follower.was_exact:
@@ -94,6 +93,8 @@ class IndexFeed:
                     )
                 await asyncio.sleep(delay_s * self._jitter.uniform(0.5, 1.0))
                 delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+        finally:
+            await self._close_all_but(set())
 
     async def _one_stream(self, channel: grpc.aio.Channel) -> Resubscribe:
         """Follows one stream until it ends, or until another edge has proved to be the one to follow."""
@@ -130,7 +131,7 @@ class IndexFeed:
                     return ended
                 self._on_change()
                 if not self.choice.may_stay(loaded=follower.loaded):
-                    return Resubscribe(ResubscribeReason.MOVED, "the first snapshot is here")
+                    return Resubscribe(ResubscribeReason.MOVED, "it is none to follow further")
                 newest = relay.acknowledgement()
                 if not isinstance(message, PatchGroups) and newest.sequence != acknowledged:
                     acknowledged = newest.sequence
@@ -150,11 +151,12 @@ class IndexFeed:
         said: dict[str, str] = {}
         while True:
             await asyncio.sleep(_PROBE_S * self._jitter.uniform(0.5, 1.0))
+            await self._close_unused()
             source = self.choice.to_probe(now_us()) if self._follower.loaded else None
             if source is None:
                 continue
             request = self._follower.resume_request()
-            answer, why = await self._first_answer(await self._channel(source), request)
+            answer, why = await self._first_answer(self._channel(source), request)
             starved = self._follower.is_starved(now_us())
             if self.choice.probed(source, request, answer, now_us(), starved=starved):
                 return Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves")
@@ -179,11 +181,19 @@ class IndexFeed:
         finally:
             call.cancel()
 
-    async def _channel(self, source: Source) -> grpc.aio.Channel:
+    def _channel(self, source: Source) -> grpc.aio.Channel:
         if source.address not in self._channels:
-            channel = self._dialer.channel(source.address)
-            self._channels[source.address] = await self._closing.enter_async_context(channel)
+            self._channels[source.address] = self._dialer.channel(source.address)
         return self._channels[source.address]
+
+    async def _close_unused(self) -> None:
+        """Edges that have left the plan are not dialled again; the present source is in use still."""
+        choice = self.choice
+        await self._close_all_but({each.address for each in (choice.unit, choice.source, *choice.edges)})
+
+    async def _close_all_but(self, addresses: set[str]) -> None:
+        for address in self._channels.keys() - addresses:
+            await self._channels.pop(address).close()
 
 
 def _reason(error: Exception) -> ResubscribeReason:
