@@ -242,12 +242,16 @@ class IndexFollower:
         self._drop_partial()
         self.was_exact = self._verified
         if self._snapshot_wanted:
-            return SubscribeRequest(self._handshake, unit_epoch=0, applied_sequence=0, shard=self.shard)
+            return SubscribeRequest(
+                self._handshake, unit_epoch=0, applied_sequence=0, shard=self.shard, loaded=self.loaded
+            )
         return self.resume_request()
 
     def resume_request(self) -> SubscribeRequest:
         """Where the view is: what a stream beside the present one would go on from. Changes nothing."""
-        return SubscribeRequest(self._handshake, self._unit_epoch, self.applied_sequence, self.shard)
+        return SubscribeRequest(
+            self._handshake, self._unit_epoch, self.applied_sequence, self.shard, loaded=self.loaded
+        )
 
     def stream_ended(self, reason: ResubscribeReason) -> None:
         """The caller gave the stream up, or lost it. The view is served on.

@@ -126,13 +126,15 @@ UnitToAgent: TypeAlias = Welcome | ReportRequest | Acknowledgement | Refusal
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """Opens a Subscribe stream. Epoch 0: the view follows nothing yet."""
+    """Opens a Subscribe stream. Epoch 0: a snapshot is wanted, whatever the view is."""
 
     handshake: Handshake
     unit_epoch: int
     applied_sequence: int
     shard: int = 0
     """What is asked for. An edge that serves this has all shards; a unit has one, and does not look."""
+    loaded: bool = False
+    """There is a view that is read; False from edges of the version before, where epoch 0 says that."""
 
 
 EdgeToUnit: TypeAlias = SubscribeRequest | Acknowledgement

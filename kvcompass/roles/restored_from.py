@@ -23,5 +23,5 @@ class RestoredFrom:
     def may_know_less_than(self, request: SubscribeRequest) -> bool:
         """Whether the subscriber's view may have what came after the snapshot; one without a view has not."""
         if request.unit_epoch == 0:
-            return False
+            return request.loaded
         return request.unit_epoch != self.epoch or request.applied_sequence > self.sequence

@@ -125,6 +125,7 @@ def encode_edge_to_unit(message: core.EdgeToUnit) -> bytes:
                 unit_epoch=message.unit_epoch,
                 applied_sequence=message.applied_sequence,
                 shard=message.shard,
+                loaded=message.loaded,
             )
             return pb.EdgeToUnit(subscribe=subscribe).SerializeToString()
         case core.Acknowledgement():
@@ -144,6 +145,7 @@ def decode_edge_to_unit(data: bytes) -> core.EdgeToUnit:
                 subscribe.unit_epoch,
                 subscribe.applied_sequence,
                 subscribe.shard,
+                loaded=subscribe.loaded,
             )
         case "acknowledgement":
             return core.Acknowledgement(envelope.acknowledgement.sequence)

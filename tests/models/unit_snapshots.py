@@ -106,9 +106,11 @@ def held(unit: MaintenanceUnit) -> dict[str, dict[int, int]]:
     return found
 
 
-def subscribe(unit: MaintenanceUnit, epoch: int, applied: int, now_us: int = 0) -> Subscription:
+def subscribe(
+    unit: MaintenanceUnit, epoch: int, applied: int, now_us: int = 0, *, loaded: bool = False
+) -> Subscription:
     handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, unit_layout(unit))
-    opened = unit.subscribe(SubscribeRequest(handshake, epoch, applied), now_us)
+    opened = unit.subscribe(SubscribeRequest(handshake, epoch, applied, loaded=loaded), now_us)
     assert isinstance(opened, Subscription), opened
     return opened
 

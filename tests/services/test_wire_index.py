@@ -20,7 +20,11 @@ PLAIN = [
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.ReportRequest("gap")),
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.Acknowledgement(2**40)),
     (index.encode_unit_to_agent, index.decode_unit_to_agent, m.Refusal("quantum", "128 is not 256")),
-    (index.encode_edge_to_unit, index.decode_edge_to_unit, m.SubscribeRequest(HANDSHAKE, 4, 99, 3)),
+    (
+        index.encode_edge_to_unit,
+        index.decode_edge_to_unit,
+        m.SubscribeRequest(HANDSHAKE, 4, 99, 3, loaded=True),
+    ),
     (index.encode_edge_to_unit, index.decode_edge_to_unit, m.Acknowledgement(1)),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.SnapshotChunk(1, 2, 3, 0, 4, b"abc")),
     (index.encode_unit_to_edge, index.decode_unit_to_edge, m.PatchGroups(1, 2, 3, b"\x00\xff")),

@@ -177,7 +177,8 @@ def test_malformed_patches_force_a_snapshot():
     patches = f.edit({2: 1})
     torn = PatchGroups(7, patches.first_sequence, patches.count, patches.payload[:-1])
     assert reason(f.tell(torn)) is ResubscribeReason.BROKEN
-    assert f.follower.subscribe_request().unit_epoch == 0
+    request = f.follower.subscribe_request()
+    assert (request.unit_epoch, request.loaded) == (0, True)
 
 
 def test_a_snapshot_has_a_bound():

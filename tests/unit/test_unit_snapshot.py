@@ -224,6 +224,13 @@ def test_an_edge_is_served_at_once_unless_its_view_may_be_newer() -> None:
     assert served_at_once(unit, first.epoch, sequence + 1)
 
 
+def test_an_edge_whose_view_is_wrong_waits_as_one_whose_view_may_be_newer() -> None:
+    """It asks for a snapshot, whatever its view is; and it has shown what came after the file."""
+    unit = restored(written(settled_unit(PLAN, HELD)), PLAN)
+    assert unit.take(subscribe(unit, 0, 0, loaded=True), 0) == []
+    assert not subscribe(unit, 0, 0).waits
+
+
 def test_an_edge_that_waited_is_not_sent_what_the_unit_began_with() -> None:
     """Not even with what came since right after it: in between its view would lack keys that it knew."""
     first = settled_unit(PLAN, HELD)

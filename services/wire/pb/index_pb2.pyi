@@ -391,12 +391,15 @@ class SubscribeRequest(_message.Message):
     UNIT_EPOCH_FIELD_NUMBER: _builtins.int
     APPLIED_SEQUENCE_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    LOADED_FIELD_NUMBER: _builtins.int
     unit_epoch: _builtins.int
     """epoch the view follows, 0 when it has none"""
     applied_sequence: _builtins.int
     """the view is exact up to here"""
     shard: _builtins.int
     """an edge that serves this has all; a unit has one and does not look"""
+    loaded: _builtins.bool
+    """there is a view, though it wants a snapshot: unit_epoch may be 0 all the same"""
     @_builtins.property
     def handshake(self) -> Global___Handshake: ...
     def __init__(
@@ -406,10 +409,11 @@ class SubscribeRequest(_message.Message):
         unit_epoch: _builtins.int = ...,
         applied_sequence: _builtins.int = ...,
         shard: _builtins.int = ...,
+        loaded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "handshake", b"handshake", "shard", b"shard", "unit_epoch", b"unit_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_sequence", b"applied_sequence", "handshake", b"handshake", "loaded", b"loaded", "shard", b"shard", "unit_epoch", b"unit_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
