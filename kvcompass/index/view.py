@@ -14,7 +14,8 @@ from kvcompass.index.patches import ApplyResult
 from kvcompass.index.shape import IndexShape, size_of, table_size
 from kvcompass.index.snapshot_decoder import SnapshotDecoder
 from kvcompass.kernels.arrays import U64, Int, Words
-from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, TABLE
+from kvcompass.kernels.buckets import copy_values
+from kvcompass.kernels.image import BASE, BUCKETS, DIGEST, ROW, SALT, SLOTS, TABLE
 from kvcompass.kernels.lookup import lookup_keys
 from kvcompass.kernels.patch_apply import apply_groups
 from kvcompass.kernels.patch_check import CHECKING, MALFORMED, SOUND, TOO_LARGE, TOO_MUCH
@@ -184,6 +185,24 @@ class IndexView:
             at = apply_groups(words, at, 0, self.words, self.directory, first, self._wide, self._growth)
         self._sequences[shard] = max(applied, first_sequence + count - 1)
         return ApplyResult(applied=count - old, refused_old=old, gap=False)
+
+    def forget(self, shard: int) -> None:
+        """Have a shard be ABSENT until its next snapshot. O(1): its memory is left then."""
+        self.present[shard] = False
+
+    def has_fields(self, shard: int, table: int, slot: int) -> bool:
+        """Whether any slot of a table has a tier in a worker's field. A scan: 2-3 ms for a million slots."""
+        if not self.present[shard] or table >= self._tables[shard]:
+            return False
+        field = np.uint64(3 << 2 * slot)
+        at = shard * self._width + table
+        for row in (self.directory[at], self._wide[at]):
+            if row[BUCKETS]:
+                values = np.empty(SLOTS * int(row[BUCKETS]), np.uint64)
+                copy_values(self.words, row, values)
+                if (values & field).any():
+                    return True
+        return False
 
     def digest(self, shard: int) -> int:
         """Digest of a shard's tables; equal to the writer's at the same sequence."""

@@ -8,6 +8,7 @@ from typing import Final
 from kvcompass.errors import PlanError
 from kvcompass.plan.model import Plan, Worker, worker_slots
 from kvcompass.plan.parse import parse_plan
+from kvcompass.plan.places import vacant
 from kvcompass.plan.sections import TABLE_MAX, UNASSIGNED
 
 _WORKER_HEADER: Final = re.compile(r"""\s*\[\[\s*(worker|"worker"|'worker')\s*\]\]""")
@@ -17,18 +18,18 @@ _ANY_HEADER: Final = re.compile(r"\s*\[")
 _BLANK_OR_COMMENT: Final = re.compile(r"\s*(#|$)")
 
 
-def assign_text(text: str) -> str:
+def assign_text(text: str, *, reuse: bool = False) -> str:
     """Return the plan's text with a table and a slot for every worker; all else stays as it was, to the byte.
 
-    Places already given are never changed, nor given again after their worker has left: `index.slots_given`
-    in the text keeps count. The same text gives the same places.
+    Places already given are never changed: `index.slots_given` in the text keeps count. The same text gives
+    the same places. `reuse`: those whose worker has left come first (units refuse them until they are free).
 
     Raises:
         PlanError: The plan is faulty otherwise, or its workers are not written as `[[worker]]` tables.
     """
     plan = parse_plan(text, allow_unassigned=True)
     workers, given = assign_workers(
-        plan.workers, slots=worker_slots(plan.index.value_bits), given=plan.index.slots_given
+        plan.workers, slots=worker_slots(plan.index.value_bits), given=plan.index.slots_given, reuse=reuse
     )
     after = replace(plan, workers=workers, index=replace(plan.index, slots_given=given))
     if after == plan:
@@ -49,18 +50,20 @@ def assign_text(text: str) -> str:
 
 
 def assign_workers(
-    workers: Sequence[Worker], *, slots: int, given: Sequence[int] = ()
+    workers: Sequence[Worker], *, slots: int, given: Sequence[int] = (), reuse: bool = False
 ) -> tuple[tuple[Worker, ...], tuple[int, ...]]:
     """Return the workers, in order, each with a table and a slot, and the slots then given in each table.
 
     A new worker takes the slot after the last one ever given in its region's last table, or opens a table
-    when that is full. A place whose worker has left is not given again: views one plan version behind would
-    take the new worker's keys for the old one's.
+    when that is full. A place whose worker has left is given again only on `reuse`: views that are behind
+    would take the new worker's keys for the old one's until all have been rid of those
+    (`kvcompass.roles.free_places`).
 
     Args:
         workers: Those unassigned have table and slot -1.
         slots: Of a table.
         given: Slots given in each table before; a table not listed has as many as its workers show.
+        reuse: Give places again that are vacant in a table of the worker's region, the lowest first.
 
     Raises:
         PlanError: The fleet has run out of table ids.
@@ -71,10 +74,17 @@ def assign_workers(
     for worker in placed:
         counts[worker.table] = max(counts[worker.table], worker.slot + 1)
         last_table[worker.region] = max(worker.table, last_table.get(worker.region, 0))
+    regions = {worker.table: worker.region for worker in placed}
+    empty = vacant(placed, dict(enumerate(counts))) if reuse else []
     assigned = []
     for worker in workers:
         if worker.table != UNASSIGNED:
             assigned.append(worker)
+            continue
+        again = next((place for place in empty if regions.get(place[0]) == worker.region), None)
+        if again is not None:
+            empty.remove(again)
+            assigned.append(replace(worker, table=again[0], slot=again[1]))
             continue
         table = last_table.get(worker.region)
         if table is None or counts[table] >= slots:

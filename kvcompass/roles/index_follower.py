@@ -108,6 +108,10 @@ class ShardView(Protocol):
         """Forgets a snapshot that comes in parts and will not be whole, if one is under way."""
         ...
 
+    def forget(self, shard: int) -> None:
+        """The shard is ABSENT until its next snapshot."""
+        ...
+
     def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
         """Replaces the shard at once. Errors: `ProtocolError` (cut, another digest); nothing changes."""
         ...
@@ -186,6 +190,12 @@ class IndexFollower:
         self._partial: _PartialSnapshot | None = None
         self._snapshot_wanted = True
         self._verified = False
+        self._joined = False
+        """The present stream has gone on from the view, or replaced it: its sequences are the view's."""
+        self._asks_anew = False
+        """Nothing more is taken from the present stream."""
+        self.was_loaded = False
+        """The shard has been loaded since the start; if it is not, it was forgotten."""
         self._heard_us: int | None = None
         self._epochs_left: deque[int] = deque(maxlen=EPOCHS_LEFT)
 
@@ -235,11 +245,25 @@ class IndexFollower:
         """Since the unit last confirmed or changed the view; None before it is loaded."""
         return None if self._heard_us is None else now_us - self._heard_us
 
+    def ask_anew(self) -> None:
+        """What the present stream still brings is not taken: it ends with its next message."""
+        self._asks_anew = True
+
+    def forget(self) -> None:
+        """The view may be read no more: the shard is ABSENT until a snapshot comes."""
+        self._drop_partial()
+        self._view.forget(self.shard)
+        self._unit_epoch = 0
+        self._snapshot_wanted = True
+        self._verified = self._joined = False
+        self._heard_us = None
+
     # --- the stream -------------------------------------------------------------------------------
 
     def subscribe_request(self) -> SubscribeRequest:
         """Opens a new stream; what the old one had begun is forgotten."""
         self._drop_partial()
+        self._joined = self._asks_anew = False
         self.was_exact = self._verified
         if self._snapshot_wanted:
             return SubscribeRequest(
@@ -264,6 +288,8 @@ class IndexFollower:
 
     def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
         """Takes the stream's next message. On `Resubscribe` the stream is of no more use."""
+        if self._asks_anew:
+            return Resubscribe(ResubscribeReason.MOVED, "the plan gives places again: all is asked for anew")
         match message:
             case PatchGroups():
                 return self._on_patches(message, now_us)
@@ -280,8 +306,8 @@ class IndexFollower:
                 assert_never(message)
 
     def acknowledgement(self) -> Acknowledgement:
-        """What the unit may take as applied."""
-        return Acknowledgement(self.applied_sequence)
+        """What the unit may take as applied: nothing before the stream has proved to be of its epoch."""
+        return Acknowledgement(self.applied_sequence if self._joined else 0)
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -393,6 +419,7 @@ class IndexFollower:
 
     def _heard(self, now_us: int) -> None:
         self._heard_us = now_us
+        self._joined = self.was_loaded = True
         self.refusal = None
 
 

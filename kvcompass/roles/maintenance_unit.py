@@ -12,8 +12,10 @@ from typing import Final, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.errors import KVCompassError
 from kvcompass.keys.shards import keys_of
-from kvcompass.plan.model import Plan
+from kvcompass.plan.model import Plan, Worker
+from kvcompass.roles.free_places import FreePlaces, VacantPlace, why_not
 from kvcompass.roles.handshake import check_handshake, superseded
 from kvcompass.roles.messages import (
     MESSAGE_KEYS_MOST,
@@ -90,6 +92,10 @@ class MaintenanceUnit:
             counters=self.counters,
         )
         self._desk.unsettled = restored is not None
+        self._places = FreePlaces(plan)
+        self._tables_open = plan.tables
+        self._given_again: set[str] = set()
+        """Workers at places that others may have had: taken in once all edges go by the plan."""
         self._started_us = now_us
         self._settled = False
         self._draining = False
@@ -97,6 +103,7 @@ class MaintenanceUnit:
         self._capture: UnitCapture | None = None
         for worker_id in restored.workers if restored else ():
             self._sources[worker_id].lease_until_us = now_us + self.bounds.settle_leases * self._lease_us
+        self._note_cleared()
 
     # --- what it is now ---------------------------------------------------------------------------
 
@@ -165,6 +172,19 @@ class MaintenanceUnit:
         """Of the plan it goes by."""
         return self._plan.plan_version
 
+    def vacant_places(self) -> list[VacantPlace]:
+        """Places that were given and that nobody has, and whether the next version may give them again."""
+        return self._places.standing(self.plan_version, self._desk.acknowledged_by())
+
+    def check_plan(self, plan: Plan) -> None:
+        """Errors: KVCompassError when the next version gives a place that is not free, and why."""
+        standing = {(each.table, each.slot): each for each in self.vacant_places()}
+        for worker in plan.workers:
+            place = standing.get((worker.table, worker.slot))
+            reason = why_not(place) if place is not None else ""
+            if reason:
+                raise KVCompassError(f"{worker.id} cannot be there yet: {reason}", field=_slot_of(worker))
+
     def apply_plan(self, plan: Plan) -> None:
         """Goes by the next version of the plan, which `kvcompass.plan.change` allows to follow this one.
 
@@ -174,11 +194,16 @@ class MaintenanceUnit:
         self._lease_us = max(self._lease_us, plan.routing.lease_ms * 1_000)
         self._worker_keys_most = max(self._worker_keys_most, plan.worker_shard_entries_max)
         self._desk.tables_changed(self._tables.open_tables(plan.tables))
+        self._tables_open = max(self._tables_open, plan.tables)
         self._desk.apply_plan(plan.plan_version)
         for worker in plan.workers:
             source = self._sources.get(worker.id)
             if source is None:
                 self._sources[worker.id] = WorkerSource(worker)
+                cleared_at = self._places.give((worker.table, worker.slot))
+                if cleared_at is not None:
+                    self._given_again.add(worker.id)
+                    self._desk.forget_up_to(cleared_at)
             else:
                 source.worker = worker
 
@@ -191,6 +216,9 @@ class MaintenanceUnit:
             source = self._sources.pop(worker_id)
             self._drop_report(source)
             self._tables.clear_worker(source.worker.table, source.worker.slot)
+            self._places.leave((source.worker.table, source.worker.slot), self.plan_version)
+        self._given_again.clear()
+        self._note_cleared()
 
     # --- worker agents ----------------------------------------------------------------------------
 
@@ -203,6 +231,8 @@ class MaintenanceUnit:
         source = self._sources.get(hello.worker_id)
         if refusal is None and source is None:
             refusal = self._not_planned(hello.worker_id)
+        elif refusal is None and hello.worker_id in self._given_again:
+            refusal = _not_yet(hello.worker_id)
         elif refusal is None and hello.holdings.holdings > self._worker_keys_most:
             refusal = self._too_many(hello.holdings.holdings)
         elif refusal is None and source is not None and self._goes_back(source, hello):
@@ -295,13 +325,22 @@ class MaintenanceUnit:
         if not self._draining:
             self._end_leases(now_us)
         self._desk.tables_changed(self._tables.step())
+        self._note_cleared()
         self._settle(now_us)
         return self._tables.is_busy or self._desk.is_copying or self._capture is not None
 
     # --- subscribers ------------------------------------------------------------------------------
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
-        """Opens a Subscribe stream."""
+        """Opens a Subscribe stream.
+
+        One whose plan is newer waits until the table has nothing of workers that it may not know.
+        """
+        if request.handshake.plan_version > self.plan_version:
+            if not self._is_rid_of_leavers:
+                self.counters.refusals += 1
+                return _still_clearing(request, self.plan_version)
+            self._desk.forget_up_to(self._places.last_cleared_at)
         opened = self._desk.subscribe(request, now_us)
         if isinstance(opened, Subscription):
             opened.waits = self._restored is None or self._restored.may_know_less_than(request)
@@ -321,7 +360,7 @@ class MaintenanceUnit:
         A unit that has not settled gives nothing: the subscriber goes on serving what it has. A restored one
         has something for those whose view is not newer.
         """
-        ready = self._settled or not subscription.waits
+        ready = self._settled or not subscription.waits or subscription.fell_behind
         return self._desk.take(subscription, now_us) if ready else []
 
     # --- its own disk -----------------------------------------------------------------------------
@@ -551,6 +590,20 @@ class MaintenanceUnit:
         if self._settled:
             self._desk.settled()
 
+    @property
+    def _is_rid_of_leavers(self) -> bool:
+        planned = {worker.id for worker in self._plan.workers}
+        return self._places.all_cleared and self._sources.keys() <= planned
+
+    def _note_cleared(self) -> None:
+        if not self._places.all_cleared:
+            self._places.note_cleared(self._is_clear, self.sequence)
+
+    def _is_clear(self, table: int, slot: int) -> bool:
+        if table >= self._tables_open:
+            return True
+        return not self._tables.is_clearing(table, slot) and self._tables.held(table, slot) == (0, 0)
+
     # --- inside: the table ------------------------------------------------------------
 
     def _copied_part(self) -> bool:
@@ -605,6 +658,25 @@ def _ends(keys: NDArray[np.uint64]) -> tuple[int, int]:
         return int(keys.min()), int(keys.max())
     few = keys.tolist()
     return min(few), max(few)
+
+
+def _slot_of(worker: Worker) -> str:
+    return f"worker.{worker.id}.slot"
+
+
+def _still_clearing(request: SubscribeRequest, plan_version: int) -> Refusal:
+    return Refusal(
+        "plan_version",
+        f"{request.handshake.plan_version} is newer than {plan_version}, and workers that have left are still"
+        " being cleared here; try again",
+    )
+
+
+def _not_yet(worker_id: str) -> Refusal:
+    return Refusal(
+        "worker_id",
+        f"{worker_id} has the place of one that left: it is taken in when the plan is settled; try again",
+    )
 
 
 def _went_back(source: WorkerSource, sequence: int) -> Refusal:

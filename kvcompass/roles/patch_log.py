@@ -71,6 +71,13 @@ class PatchLog:
         self._entries.clear()
         self._head = self._groups = self._bytes = 0
 
+    def forget_up_to(self, sequence: int) -> None:
+        """Groups up to this one are told to nobody any more. Precondition: they have been."""
+        assert sequence <= self.sequence
+        while self._head < len(self._entries) and self._entries[self._head].last <= sequence:
+            self._forget_first()
+        self.floor = max(self.floor, sequence)
+
     def after(self, sequence: int, work_max: int) -> LoggedGroups | None:
         """The groups that follow `sequence`, as one run of about `work_max`; None when there are none.
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
 from kvcompass.roles.messages import (
-    Acknowledgement,
     PatchGroups,
     Refusal,
     SubscribeRequest,
@@ -95,11 +94,6 @@ class RelayDesk(SubscriberDesk):
         messages = super().take(subscription, now_us)
         self._release_snapshot()
         return messages
-
-    def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
-        """The subscriber's view is exact up to a sequence; unless it speaks of an epoch before this one."""
-        if subscription.cursor is not None and acknowledgement.sequence <= subscription.cursor:
-            super().acknowledged(subscription, acknowledgement)
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""

@@ -69,8 +69,13 @@ class SubscriberDesk(ABC):
         self._snapshot: Snapshot | None = None
 
     def apply_plan(self, plan_version: int) -> None:
-        """Those who subscribe from now on may be one version away from this one."""
+        """Nobody who follows claims a version more than one away from this one.
+
+        Streams that began with an older one end: the new ones go on where those were.
+        """
         self._plan_version = plan_version
+        for subscription in self._subscriptions:
+            subscription.fell_behind |= subscription.plan_version < plan_version - 1
 
     @property
     def sequence(self) -> int:
@@ -83,6 +88,22 @@ class SubscriberDesk(ABC):
             subscription.subscriber: self.sequence - min(subscription.acknowledged, self.sequence)
             for subscription in self._subscriptions
         }
+
+    def forget_up_to(self, sequence: int) -> None:
+        """Tells nobody what the tables were before this sequence: who is not there yet gets a snapshot."""
+        self._log.forget_up_to(min(sequence, self._log.sequence))
+        if self._snapshot is not None and self._snapshot.sequence < sequence:
+            self._snapshot = None
+        for subscription in self._subscriptions:
+            if subscription.snapshot is not None and subscription.snapshot.sequence < sequence:
+                subscription.snapshot, subscription.cursor = None, None
+
+    def acknowledged_by(self) -> dict[str, int]:
+        """By subscriber, the newest sequence that all its streams have acknowledged."""
+        found: dict[str, int] = {}
+        for each in self._subscriptions:
+            found[each.subscriber] = min(each.acknowledged, found.get(each.subscriber, each.acknowledged))
+        return found
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
         """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
@@ -101,6 +122,7 @@ class SubscriberDesk(ABC):
             request.handshake.component_id,
             cursor=request.applied_sequence if replay else None,
             watermark_due_us=now_us,
+            plan_version=request.handshake.plan_version,
             acknowledged=request.applied_sequence if replay else 0,
         )
         self._subscriptions.append(subscription)
@@ -111,7 +133,9 @@ class SubscriberDesk(ABC):
         self._subscriptions.remove(subscription)
 
     def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
-        """The subscriber's view is exact up to a sequence."""
+        """The subscriber's view is exact up to a sequence; unless it was not sent that in this epoch."""
+        if subscription.cursor is None or acknowledgement.sequence > subscription.cursor:
+            return
         subscription.acknowledged = max(subscription.acknowledged, acknowledgement.sequence)
 
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
@@ -120,6 +144,8 @@ class SubscriberDesk(ABC):
         One that needs a snapshot, where none is recent, waits while a table is growing or is copied for it:
         both are over soon.
         """
+        if subscription.fell_behind:
+            return [self._fell_behind(subscription)]
         begins = subscription.snapshot is None and self.needs_snapshot(subscription)
         if begins and not self._begin_snapshot(subscription):
             return []
@@ -151,6 +177,13 @@ class SubscriberDesk(ABC):
         """Go on with that."""
         if self._snapshot is not None and not self._snapshot.tables.is_whole:
             self._snapshot.tables.step()
+
+    def _fell_behind(self, subscription: Subscription) -> Refusal:
+        return Refusal(
+            "plan_version",
+            f"{subscription.subscriber} began this stream with plan version {subscription.plan_version}, and"
+            f" {self._plan_version} runs here; subscribe anew",
+        )
 
     @abstractmethod
     def _watermark(self, subscription: Subscription, now_us: int) -> Watermark | None:

@@ -26,6 +26,10 @@ class Subscription:
     next_chunk: int = 0
     watermark_due_us: int = 0
     """When there may be something to send although nothing has changed: its next watermark."""
+    plan_version: int = 0
+    """What the subscriber claimed when the stream began."""
+    fell_behind: bool = False
+    """The server's plan is two versions after that: the stream ends."""
     acknowledged: int = 0
     """Applied sequence that the subscriber told last."""
     waits: bool = False

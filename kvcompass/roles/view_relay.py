@@ -9,10 +9,11 @@ follows an edge serves nobody, and ends what it served before it begins to. So b
 between edges there is a unit and no edge, whatever plans and settings the edges have.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kvcompass.plan.places import Place
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.messages import (
@@ -39,6 +40,10 @@ class CopiedView(Protocol):
 
     def is_growing(self, shard: int) -> bool:
         """A table of the shard is being doubled."""
+        ...
+
+    def has_fields(self, shard: int, table: int, slot: int) -> bool:
+        """Some key of the shard has a tier at the place."""
         ...
 
     def freeze(self, shard: int) -> FrozenTables:
@@ -94,6 +99,8 @@ class ViewRelay:
         """`edge_id`, `layout` and `plan_version` are this edge's own."""
         self.follower = follower
         self.counters = RelayCounters()
+        self._view = view
+        self._plan_version = plan_version
         self._follows_edge = False
         self._confirmed_us: int | None = None
         """When the edge that is followed last passed on word of the unit; None before it said anything."""
@@ -109,9 +116,29 @@ class ViewRelay:
         )
 
     def apply_plan(self, plan_version: int) -> None:
-        """What the next handshakes claim and are compared with; streams that are open stand."""
+        """What the next handshakes claim and are compared with.
+
+        The stream that is open stands; those served that claimed an older version than the one before end.
+        """
+        self._plan_version = plan_version
         self.follower.apply_plan(plan_version)
         self._desk.apply_plan(plan_version)
+
+    def places_given_again(self, places: Collection[Place]) -> None:
+        """The plan that was taken has workers at places (table, slot) that others may have had before.
+
+        The shard is asked for anew, and nothing more is taken from the present stream. A field that is there
+        already may be the one's or the other's: then the shard is ABSENT until a snapshot comes
+        (`kvcompass.roles.free_places`). Call it between two requests, as the plan is taken.
+        """
+        if not places:
+            return
+        if self.follower.loaded and any(
+            self._view.has_fields(self.follower.shard, table, slot) for table, slot in places
+        ):
+            self.follower.forget()
+        self.follower.ask_anew()
+        self._desk.forget_up_to(self._desk.sequence)
 
     # --- the stream that it follows ---------------------------------------------------------------
 
@@ -158,12 +185,14 @@ class ViewRelay:
         """Opens a stream to another edge: the missed suffix where the log has it, else a snapshot.
 
         None to a view of a life of the unit that this one has never been in: it may be the next one, and
-        this view is still EXACT in the one before until it has heard nothing for its bound.
+        this view is still EXACT in the one before until it has heard nothing for its bound. None to one whose
+        plan is newer: what this edge follows may hold what that plan has no name for.
         """
         unavailable = self._unavailable(now_us)
         if unavailable is None and self.follower.state(now_us) is not FollowerState.EXACT:
             unavailable = UnavailableReason.NOT_EXACT
-        if unavailable is None and self._may_be_newer(request.unit_epoch):
+        newer_plan = request.handshake.plan_version == self._plan_version + 1
+        if unavailable is None and (newer_plan or self._may_be_newer(request.unit_epoch)):
             unavailable = UnavailableReason.NOT_EXACT
         if unavailable is not None:
             self.counters.unavailable += 1

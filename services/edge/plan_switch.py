@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kvcompass.index import IndexView, LookupUnit, WorkerMap, index_shape
 from kvcompass.levels.query_plan import query_plan
 from kvcompass.plan.model import Plan
+from kvcompass.plan.places import given_again
 from kvcompass.plan.seats import seated
 from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
@@ -57,6 +58,7 @@ class EdgePlanSwitch:
         An edge that the plan does not have any more says that it is not ready, and serves whoever comes.
         """
         fleet = self.role.fleet
+        fleet_plan = fleet.plan
         seats, queries = seated(fleet.plan, plan, fleet.free_seats()), query_plan(plan)
         self.view.apply_shape(index_shape(plan))
         origin = plan.region_index(self.role.region)
@@ -69,8 +71,10 @@ class EdgePlanSwitch:
         self.peer.apply_plan(seats)
         self.loads.apply_plan(plan)
         self.broadcaster.apply_plan(plan)
+        again = [(worker.table, worker.slot) for worker in given_again(fleet_plan, plan)]
         for relay, choice in zip(self.relays, self.choices, strict=True):
             relay.apply_plan(plan.plan_version)
+            relay.places_given_again(again)
             choice.apply_plan(plan)
         self.readiness.left = all(edge.id != self.edge_id for edge in plan.edges)
         self.foresee(plan)

@@ -10,7 +10,8 @@ from services.runtime.ops import Health
 class Readiness:
     """Ready once kernels are compiled and every shard was loaded; not any more once it drains.
 
-    A shard that grows stale later does not make it unready: it answers on, and counts its decisions blind.
+    A shard that grows stale later, or is forgotten because the plan gives a place again, does not make it
+    unready: it answers on, and counts its decisions blind.
     """
 
     def __init__(self, followers: Sequence[IndexFollower], now_us: Callable[[], int]) -> None:
@@ -50,7 +51,7 @@ class Readiness:
             reasons.append("kernels are being compiled")
         now = self._now_us()
         for follower in self._followers:
-            if follower.state(now) is FollowerState.ABSENT:
+            if follower.state(now) is FollowerState.ABSENT and not follower.was_loaded:
                 refusal = follower.refusal
                 why = f": refused, {refusal.field}: {refusal.message}" if refusal else ""
                 reasons.append(f"shard {follower.shard} is not loaded{why}")

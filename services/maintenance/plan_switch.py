@@ -15,9 +15,10 @@ class UnitPlanSwitch:
         self._changed = changed
 
     def check_plan(self, plan: Plan) -> None:
-        """Errors: KVCompassError when the shard is another unit's under this plan."""
+        """Errors: KVCompassError: the shard is another unit's under this plan, or a place is not free yet."""
         if all((unit.id, unit.shard) != (self._unit.id, self._unit.shard) for unit in plan.units):
             raise KVCompassError(f"shard {self._unit.shard} is not {self._unit.id}'s any more", field="unit")
+        self._unit.check_plan(plan)
 
     async def apply_plan(self, plan: Plan) -> None:
         """Knows the workers of both versions from now on."""

@@ -135,7 +135,7 @@ async def serve_subscription(
                     publisher.counters.stalled += 1
                     log.warning("edge does not read", edge=subscriber, shard=request.shard)
                     return
-                if isinstance(message, Unavailable):
+                if isinstance(message, Unavailable | Refusal):
                     return
             if not batch:
                 await found.changed.wait(max(_LEAST_WAIT_S, (opened.watermark_due_us - clock()) / 1e6))

@@ -130,7 +130,7 @@ class DictTables:
         return (table, slot) in self.reports
 
     def is_clearing(self, table: int, slot: int) -> bool:
-        return False
+        return _GROUP.pack(_CLEAR, table, slot, 0) in self.cleared
 
     def step(self) -> Patches:
         groups, self.cleared = self.cleared, []
@@ -247,6 +247,12 @@ class DictView:
 
     def digest(self, shard: int) -> int:
         return _digest(self.fields)
+
+    def forget(self, shard: int) -> None:
+        self.present = False
+
+    def has_fields(self, shard: int, table: int, slot: int) -> bool:
+        return self.present and any(place[1:] == (table, slot) for place in self.fields)
 
     def is_growing(self, shard: int) -> bool:
         return False

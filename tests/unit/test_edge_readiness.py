@@ -15,6 +15,7 @@ class Shard:
     shard: int
     now: FollowerState
     refusal: None = None
+    was_loaded: bool = False
 
     def state(self, now_us: int) -> FollowerState:
         return self.now

@@ -126,24 +126,30 @@ def test_between_two_versions_the_longer_lease_holds(lease_ms: int, between_ms: 
     )
 )
 def test_a_unit_holds_what_the_workers_of_its_plans_say(steps: list[tuple[str, str, int, int]]):
-    """Whatever joins and leaves in between. `apply` takes a worker in or out, and never all of them."""
+    """Whatever joins and leaves in between. `apply` takes a worker in or out, and never all of them.
+
+    One that comes back has a place that was somebody's, and reports once the plan is settled.
+    """
     unit, places = new_unit(), {worker.id: worker for worker in (*PLAN.workers, NEW)}
     planned, known = {worker.id for worker in PLAN.workers}, {worker.id for worker in PLAN.workers}
     agents: dict[str, tuple[TwinAgent, AgentSession]] = {}
     version, settled, epoch = 1, True, 1
+    been, waiting = set(planned), set[str]()
     for what, worker_id, key, tier in steps:
         if what == "apply" and settled and (len(planned) > 1 or worker_id not in planned):
             planned = planned ^ {worker_id}
+            waiting = (planned - known) & been
             known |= planned
+            been |= planned
             version, settled = version + 1, False
             unit.apply_plan(changed(*(places[each] for each in sorted(planned)), version=version))
         elif what == "settle":
             unit.settle_plan()
             while unit.tick(0):
                 pass
-            known, settled = set(planned), True
+            known, settled, waiting = set(planned), True, set()
             agents = {each: pair for each, pair in agents.items() if each in known}
-        elif what == "edit" and worker_id in known:
+        elif what == "edit" and worker_id in known - waiting:
             if worker_id not in agents:
                 epoch += 1
                 agent = TwinAgent(worker_id, LAYOUT, plan_version=version, epoch=epoch)

@@ -203,6 +203,9 @@ def test_acknowledgements_are_kept_for_each_subscriber_and_never_go_back():
     subscription = shard.subscribe(epoch=10)
     shard.edit({1: 1, 2: 1, 3: 1})
     shard.unit.acknowledged(subscription, Acknowledgement(2))
+    assert shard.unit.subscriber_lags() == {"edge-a": 3}, "it was not sent that: it speaks of another epoch"
+    shard.drain(subscription)
+    shard.unit.acknowledged(subscription, Acknowledgement(2))
     shard.unit.acknowledged(subscription, Acknowledgement(1))
     assert shard.unit.subscriber_lags() == {"edge-a": 1}
     shard.unit.unsubscribe(subscription)
