@@ -31,6 +31,12 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         parser = subcommands.add_parser(name, help=text, description=text.capitalize() + ".")
         parser.add_argument("file", type=Path, metavar="FILE", help="the plan, TOML")
         parser.set_defaults(command=run)
+        if run is _assign:
+            parser.add_argument(
+                "--reuse",
+                action="store_true",
+                help="give the places of workers that have left first; `apply` refuses those not free yet",
+            )
     text = "bring a running fleet the next version of its plan"
     parser = subcommands.add_parser("apply", help=text, description=text.capitalize() + ".")
     plan_apply.add_arguments(parser)
@@ -73,7 +79,7 @@ def _prompt_faults(model: ModelIdentity, folder: Path) -> list[str]:
 def _assign(options: argparse.Namespace) -> int:
     try:
         before = decode_plan(options.file.read_bytes())
-        after = assign_text(before)
+        after = assign_text(before, reuse=options.reuse)
         if after != before:
             disk = LocalDisk()
             remove_leftovers(disk, disk.followed(options.file), writer=_WRITER)

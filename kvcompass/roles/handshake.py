@@ -1,10 +1,14 @@
 """What two components compare before they exchange anything else."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from kvcompass.errors import LayoutMismatchError
 from kvcompass.plan.layout import check_layout, check_plan_version
 from kvcompass.roles.messages import PROTOCOL_VERSION, STREAM_FIELD, Handshake, Refusal
+
+PLAN_FIELD: Final = "plan_version"
+"""Field of the refusal of another version; on a stream that was accepted it asks for a new handshake."""
 
 
 def check_handshake(handshake: Handshake, layout: Mapping[str, str], plan_version: int) -> Refusal | None:

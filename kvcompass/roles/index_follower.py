@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, Protocol, assert_never
 
 from kvcompass.errors import ProtocolError
+from kvcompass.roles.handshake import PLAN_FIELD
 from kvcompass.roles.messages import (
     Acknowledgement,
     Handshake,
@@ -298,6 +299,8 @@ class IndexFollower:
             case SnapshotChunk():
                 return self._on_chunk(message, now_us)
             case Refusal():
+                if self._joined and message.field == PLAN_FIELD:
+                    return Resubscribe(ResubscribeReason.MOVED, message.message)
                 self.refusal = message
                 return Resubscribe(ResubscribeReason.REFUSED, f"{message.field}: {message.message}")
             case Unavailable():

@@ -16,7 +16,7 @@ from kvcompass.errors import KVCompassError
 from kvcompass.keys.shards import keys_of
 from kvcompass.plan.model import Plan, Worker
 from kvcompass.roles.free_places import FreePlaces, VacantPlace, why_not
-from kvcompass.roles.handshake import check_handshake, superseded
+from kvcompass.roles.handshake import PLAN_FIELD, check_handshake, superseded
 from kvcompass.roles.messages import (
     MESSAGE_KEYS_MOST,
     Acknowledgement,
@@ -666,7 +666,7 @@ def _slot_of(worker: Worker) -> str:
 
 def _still_clearing(request: SubscribeRequest, plan_version: int) -> Refusal:
     return Refusal(
-        "plan_version",
+        PLAN_FIELD,
         f"{request.handshake.plan_version} is newer than {plan_version}, and workers that have left are still"
         " being cleared here; try again",
     )

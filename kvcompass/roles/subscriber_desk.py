@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.handshake import check_handshake
+from kvcompass.roles.handshake import PLAN_FIELD, check_handshake
 from kvcompass.roles.messages import (
     Acknowledgement,
     PatchGroups,
@@ -180,7 +180,7 @@ class SubscriberDesk(ABC):
 
     def _fell_behind(self, subscription: Subscription) -> Refusal:
         return Refusal(
-            "plan_version",
+            PLAN_FIELD,
             f"{subscription.subscriber} began this stream with plan version {subscription.plan_version}, and"
             f" {self._plan_version} runs here; subscribe anew",
         )

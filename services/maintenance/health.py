@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from kvcompass.roles.free_places import VacantPlace
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.worker_source import Registered
 from services.runtime.ops import Health
@@ -56,11 +57,22 @@ def unit_health(
         "live_workers": unit.live_workers(),
         "awaited_workers": unit.awaited_workers(),
         "subscriber_lag_groups": unit.subscriber_lags(),
+        "vacant_places": [_place(each) for each in unit.vacant_places()],
         "lost_on_purpose": lost_on_purpose,
     }
     if snapshot is not None:
         details["snapshot"] = dict(snapshot)
     return Health(ready=not stopping, state=state, reasons=reasons, details=details)
+
+
+def _place(place: VacantPlace) -> dict[str, object]:
+    return {
+        "table": place.table,
+        "slot": place.slot,
+        "state": place.state.value,
+        "held_up_by": list(place.held_up_by),
+        "from_plan_version": place.from_version,
+    }
 
 
 def _told(worker: Registered) -> dict[str, object]:

@@ -1,10 +1,12 @@
 """Metrics of a maintenance unit: `kvcompass_maintenance_*`, read from the unit when they are scraped."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kvcompass.roles.free_places import PlaceState
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.worker_source import Registration
 
@@ -63,6 +65,18 @@ class UnitCollector(Collector):
         for name, what, value in gauges:
             yield GaugeMetricFamily(f"kvcompass_maintenance_{name}", what, value=value)
         yield from self._workers()
+        yield self._places()
+
+    def _places(self) -> Metric:
+        counted = Counter(place.state for place in self._unit.vacant_places())
+        places = GaugeMetricFamily(
+            "kvcompass_maintenance_vacant_places",
+            "Places of workers that left, by what is to happen before a plan may give them again.",
+            labels=("state",),
+        )
+        for state in PlaceState:
+            places.add_metric((state.value,), counted[state])
+        return places
 
     def _workers(self) -> Iterator[Metric]:
         registration = GaugeMetricFamily(

@@ -276,8 +276,13 @@ class World:
         self.workers += [worker.id for worker in new.workers if worker.id not in self.workers]
         self.waiting = [*units, *(each for each in asked if isinstance(each, EdgeNode)), *units]
 
-    def bring(self) -> None:
-        """The next step of what was begun: units prepare, edges take, units settle."""
+    def bring(self, times: int = 1) -> None:
+        """The next steps of what was begun: units prepare, edges take, units settle."""
+        for _ in range(times if self.waiting else 0):
+            self._bring_next()
+            self.check()
+
+    def _bring_next(self) -> None:
         if not self.waiting:
             return
         node, plan = self.waiting.pop(0), self.plans[-1]
@@ -291,7 +296,7 @@ class World:
 
     def catch_up(self, number: int) -> None:
         """Who was left out is brought the version after its own, if a unit can take it."""
-        node = ([*self.units, *self.edges])[number % (SHARDS + len(EDGES))]
+        node = self._node(number)
         version = node.plan.plan_version
         if version == len(self.plans) or (version + 1 == len(self.plans) and node in self.waiting):
             return
@@ -324,8 +329,7 @@ class World:
 
     def save(self, number: int) -> None:
         unit = self.units[number % SHARDS]
-        self.saved = snapshot_of(unit.role) or unit.saved
-        unit.saved = self.saved
+        unit.saved = snapshot_of(unit.role) or unit.saved
 
     def pump(self, number: int, times: int, *, through_edge: bool) -> None:
         edge = self.edges[number % len(EDGES)]
@@ -344,13 +348,17 @@ class World:
 
     def restart(self, number: int, *, newest: bool, restore: bool) -> None:
         """With the plan that it ran, or with the newest one."""
-        node = ([*self.units, *self.edges])[number % (SHARDS + len(EDGES))]
+        node = self._node(number)
         if newest:
             node.plan = self.plans[-1]
         if isinstance(node, EdgeNode):
             node.start()
         else:
             node.start(restore=restore)
+
+    def _node(self, number: int) -> UnitNode | EdgeNode:
+        nodes: list[UnitNode | EdgeNode] = [*self.units, *self.edges]
+        return nodes[number % len(nodes)]
 
     def check(self) -> None:
         """What edges may read names nobody for a key that it never held."""
