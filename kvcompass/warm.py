@@ -40,6 +40,7 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     writer.holdings(0, 0)
     view.load_snapshot(0, writer.snapshot(), view.applied_sequence(0) + 1, writer.digest())
     view.lookup(keys)
+    view.has_fields(0, 0, 0)
     query_plan = QueryPlan(
         rungs=np.array([1], np.int32),
         queried=np.ones((1, 1, 1), np.bool_),

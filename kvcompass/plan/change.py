@@ -110,7 +110,7 @@ def _slots_given(old: Plan, new: Plan) -> Iterator[Change]:
         yield Change(
             "index.slots_given",
             f"{list(before)} -> {list(after)}",
-            "it counts places ever given, and a place is given once",
+            "it counts places ever given, and units keep those apart that were somebody's",
             "keep the counts of the running plan; `kvcompass plan assign` raises them",
         )
 

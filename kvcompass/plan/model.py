@@ -48,8 +48,8 @@ class IndexRule:
     """Prefixes that one worker registers in all shards, at most; above it those of its longest lengths are
     not registered. 0: four times the expected entries of its tables."""
     slots_given: tuple[int, ...] = ()
-    """Slots ever given in each table, kept by `kvcompass plan assign` so that none is given twice. Empty: not
-    kept yet, and the workers of the plan are all there ever were."""
+    """Slots ever given in each table, kept by `kvcompass plan assign` so that none is given twice unasked.
+    Empty: not kept yet, and the workers of the plan are all there ever were."""
 
 
 def worker_slots(value_bits: int) -> int:
@@ -109,7 +109,7 @@ class MaintenanceUnit:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One engine instance. `table` and `slot` are given by `kvcompass plan`, never renumbered or reused."""
+    """One engine instance. `table` and `slot` are given by `kvcompass plan` and never renumbered."""
 
     id: str
     region: str

@@ -46,6 +46,21 @@ def test_a_reader_in_the_middle_of_an_entry_gets_the_whole_entry(counts, data):
         assert run.payload == payload_of(run.first, run.groups)
 
 
+@given(entries, st.data())
+def test_what_is_forgotten_on_purpose_is_told_to_nobody_and_all_else_is(counts, data):
+    log = filled(counts)
+    for sequence in data.draw(st.lists(st.integers(0, log.sequence), max_size=4)):
+        floor = max(log.floor, sequence)
+        log.forget_up_to(sequence)
+        assert log.floor == floor
+        cursor = data.draw(st.integers(floor, log.sequence))
+        run = log.after(cursor, 10_000)
+        assert (run is None) == (cursor == log.sequence)
+        if run is not None:
+            assert run.first <= cursor + 1
+            assert run.payload == payload_of(run.first, log.sequence - run.first + 1)
+
+
 @given(entries, st.integers(1, 20), st.integers(1, 20))
 def test_what_is_kept_is_the_newest_within_both_bounds(counts, groups_max, bytes_max):
     log = filled(counts, groups_max, bytes_max)

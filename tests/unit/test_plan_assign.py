@@ -118,6 +118,17 @@ def test_a_slot_that_was_skipped_or_left_is_not_given() -> None:
     assert places(assign((worker("new", "eu"),), given=(16, 7)))[-1] == (2, 0)
 
 
+def test_places_that_were_left_are_given_first_when_that_is_asked_for_and_in_the_own_region_only() -> None:
+    old = (worker("a", "us", 0, 1), worker("b", "us", 0, 3), worker("c", "eu", 1, 1))
+    new = tuple(worker(f"n{i}", "us") for i in range(4))
+    workers, given = assign_workers((*new, *old), slots=16, given=(5, 2), reuse=True)
+    assert places(workers[:4]) == [(0, 0), (0, 2), (0, 4), (0, 5)]
+    assert given == (6, 2)
+    assert places(assign_workers((*new, *old), slots=16, given=(5, 2))[0][:4]) == [
+        (0, i) for i in range(5, 9)
+    ]
+
+
 @pytest.mark.parametrize("gone", range(6))
 def test_a_worker_put_in_anothers_stead_gets_another_place(gone: int) -> None:
     """One edit of the file: the old worker's lines go, the new one's come, whatever was its place."""
