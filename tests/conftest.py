@@ -1,6 +1,9 @@
 """What holds for every test."""
 
+from collections.abc import Iterator
+
 import pytest
+import structlog
 
 
 @pytest.fixture(autouse=True)
@@ -8,3 +11,17 @@ def recorded_data_is_asked_for(request: pytest.FixtureRequest, monkeypatch: pyte
     """Only tests marked `data` see the folder of KVCOMPASS_DATA: all others are the same everywhere."""
     if request.node.get_closest_marker("data") is None:
         monkeypatch.delenv("KVCOMPASS_DATA", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def logs_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Services that a test starts in its own process log to its stderr, which is closed after it."""
+    configure = structlog.configure
+
+    def uncached(**settings: object) -> None:
+        configure(**settings | {"cache_logger_on_first_use": False})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(structlog, "configure", uncached)
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
