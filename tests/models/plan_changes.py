@@ -1,4 +1,7 @@
-"""Hypothesis strategies of changes that a running fleet takes: one version of a plan after another."""
+"""Hypothesis strategies of changes that a running fleet takes: one version of a plan after another.
+
+Of a plan without a fault they make plans without one.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,11 +46,12 @@ def histories(draw: st.DrawFn, plan: Plan, most: int = 5) -> list[Plan]:
 
 def added(draw: st.DrawFn, plan: Plan, region: str | None = None) -> Plan:
     """A worker more, anywhere in the file; its place is still to be given."""
+    name = _free_id(draw, plan)
     worker = Worker(
-        id=f"w-{plan.plan_version}-{len(plan.workers)}-{draw(st.integers(0, 999_999))}",
+        id=name,
         region=region or draw(st.sampled_from(plan.regions)),
-        url="http://new",
-        events="tcp://new",
+        url=f"http://{name}:8000",
+        events=f"tcp://{name}:5557",
         table=UNASSIGNED,
         slot=UNASSIGNED,
         prefill_ms_per_token=draw(RATES),
@@ -56,6 +60,15 @@ def added(draw: st.DrawFn, plan: Plan, region: str | None = None) -> Plan:
     )
     at = draw(st.integers(0, len(plan.workers)))
     return replace(plan, workers=(*plan.workers[:at], worker, *plan.workers[at:]))
+
+
+def _free_id(draw: st.DrawFn, plan: Plan) -> str:
+    """An id that no worker of the plan has, nor any of a version before."""
+    taken = {worker.id for worker in plan.workers}
+    number = draw(st.integers(0, 999_999))
+    while (name := f"w-{plan.plan_version}-{number}") in taken:
+        number += 1
+    return name
 
 
 def removed(draw: st.DrawFn, plan: Plan) -> Plan:
@@ -91,7 +104,7 @@ def another_region(draw: st.DrawFn, plan: Plan) -> Plan:
     else:
         wan = [*([*row, 80.0] for row in rows), [*far, 0.5]]
         regions = (*plan.regions, name)
-    edge = Edge(f"edge-{name}", name, "h:1", "h:2", "h:3")
+    edge = Edge(f"edge-{name}", name, f"{name}:1", f"{name}:2", f"{name}:3")
     grown = replace(plan, regions=regions, wan_ms=tuple(tuple(row) for row in wan), edges=(*plan.edges, edge))
     return added(draw, grown, name)
 

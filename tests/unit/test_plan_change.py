@@ -1,9 +1,10 @@
 """What a running fleet can take of a new plan, and what it is told of the rest."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from kvcompass.plan import dump_plan, parse_plan
@@ -11,8 +12,14 @@ from kvcompass.plan.change import check_successor, plan_changes
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan, SharingGroup
 from tests.models.example_plan import THREE_REGIONS
-from tests.models.plan_changes import histories, running_plan, successors
+from tests.models.plan_changes import added, histories, running_plan, successors
 from tests.models.plan_strategies import plans
+
+Drawn = TypeVar("Drawn")
+
+
+def _least(strategy: st.SearchStrategy[Drawn], label: object = None) -> Drawn:
+    return find(strategy, lambda _: True)
 
 
 @given(plans())
@@ -25,6 +32,21 @@ def test_workers_regions_rates_wan_and_lengths_may_change(plan: Plan):
     changes = plan_changes(running_plan(), plan)
     assert [change for change in changes if change.is_refused] == []
     assert check_successor(running_plan(), plan) == ""
+
+
+@given(histories(THREE_REGIONS))
+def test_every_version_that_the_laws_are_tried_on_is_a_plan_without_a_fault(plans: list[Plan]):
+    """An edge never meets two workers of one id, so no law of an edge may be tried on them."""
+    for plan in plans:
+        assert parse_plan(dump_plan(plan)) == plan
+
+
+def test_two_that_come_in_one_version_have_two_ids_though_one_has_left_between_them():
+    """The plan has as many workers before each of them."""
+    first = added(_least, running_plan())
+    plan = added(_least, replace(first, workers=first.workers[:-1]))
+    ids = [worker.id for worker in plan.workers]
+    assert len(set(ids)) == len(ids)
 
 
 @given(plans(), plans())
