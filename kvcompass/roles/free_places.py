@@ -15,7 +15,9 @@ an edge that passes a shard on refuses those whose version is newer than its own
 asks every shard anew (`ViewRelay.places_given_again`), so that nothing of an older agreement reaches it. What
 its view had before is rid of the field if it followed (2). If it did not, it does not know whose a field is
 that it has there, and forgets the shard until a snapshot comes. So who has left the unit need not be counted:
-whenever it comes back it passes through one of these.
+whenever it comes back it passes through one of these; and (2) spares all who follow the forgetting. Nobody is
+told the past: from `next` on a unit's log and snapshots begin no earlier than `cleared_at`, and an edge's
+where it took `next` (`SubscriberDesk.forget_up_to`).
 
 **No edge that has the old worker in its plan gets the new one's field.** Only a unit that runs `next` or
 later has any. Those who follow it claimed `next - 1` or later, those who follow them `next - 2 >= left` or

@@ -233,3 +233,34 @@ def test_a_snapshot_that_will_not_be_whole_is_dropped_at_once() -> None:
     verdict = followed.follower.on_message(followed.snapshot(3)[1], 0)
     assert verdict is not None and verdict.reason is ResubscribeReason.BROKEN
     assert followed.view.drops == 1, "there was nothing to drop"
+
+
+def test_nothing_is_acknowledged_on_a_stream_that_has_not_proved_to_be_of_the_views_epoch():
+    f = Followed().following()
+    assert f.follower.acknowledgement() == Acknowledgement(1)
+    f.follower.stream_ended(ResubscribeReason.LOST)
+    f.follower.subscribe_request()
+    assert f.follower.acknowledgement() == Acknowledgement(0), "sequences of another epoch mean other groups"
+    assert f.tell(f.watermark()) is None
+    assert f.follower.acknowledgement() == Acknowledgement(1)
+
+
+def test_a_new_handshake_that_a_server_asks_for_costs_no_trust():
+    f = Followed().following()
+    behind = Refusal("plan_version", "subscribe anew")
+    assert reason(f.follower.on_message(behind, 0)) is ResubscribeReason.MOVED
+    f.follower.stream_ended(ResubscribeReason.MOVED)
+    assert f.follower.state(0) is FollowerState.EXACT
+    f.follower.subscribe_request()
+    assert reason(f.follower.on_message(behind, 0)) is ResubscribeReason.REFUSED
+
+
+def test_what_a_plan_makes_doubtful_is_forgotten_and_asked_for_anew():
+    f = Followed().following()
+    f.follower.forget()
+    f.follower.ask_anew()
+    assert (f.follower.state(0), f.follower.loaded) == (FollowerState.ABSENT, False)
+    assert reason(f.follower.on_message(f.watermark(), 0)) is ResubscribeReason.MOVED
+    assert f.follower.subscribe_request().unit_epoch == 0
+    assert f.tell(*f.snapshot()) is None
+    assert f.follower.state(0) is FollowerState.EXACT

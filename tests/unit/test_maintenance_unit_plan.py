@@ -10,6 +10,7 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Acknowledgement, Refusal, SubscribeRequest
+from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import S, replication_plan
@@ -174,3 +175,26 @@ def test_agents_and_edges_may_be_one_version_before_or_after_the_unit(version: i
         else:
             assert isinstance(opened, Refusal)
             assert opened.field == "plan_version"
+
+
+def test_an_edge_of_a_newer_plan_waits_until_workers_that_left_are_cleared():
+    """It may have somebody else at their places: it gets nothing in which they still are."""
+    unit, leaver = new_unit(), TwinAgent("a-0", LAYOUT)
+    tell(unit, connect(unit, leaver), leaver, k1=1)
+    unit.apply_plan(changed(*PLAN.workers[1:], version=2))
+    hello = TwinAgent("a-1", LAYOUT).hello()
+
+    def opened(version: int) -> object:
+        handshake = replace(hello.handshake, component_id="edge-a", plan_version=version)
+        return unit.subscribe(SubscribeRequest(handshake, 10, 0), 0)
+
+    for what in (lambda: None, unit.settle_plan):
+        what()
+        refusal = opened(3)
+        assert isinstance(refusal, Refusal)
+        assert refusal.field == "plan_version"
+        assert isinstance(opened(2), Subscription)
+    unit.tick(0)
+    subscription = opened(3)
+    assert isinstance(subscription, Subscription)
+    assert subscription.cursor is None, "what came before the clearing is not told"
