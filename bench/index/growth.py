@@ -16,8 +16,8 @@ from bench.index.results import Results
 from bench.index.tables import random_keys, shape_for
 from bench.index.timing import clock_ns, quiet
 from kvcompass.index import IndexView, Patches, ShardTables
-from kvcompass.roles.maintenance_unit import BUSY_KEYS, EDIT_SLICE
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.unit_edits import BUSY_KEYS, EDIT_SLICE
 
 GROWTHS = 16
 """Times the first size: four doublings."""

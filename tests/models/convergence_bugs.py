@@ -17,6 +17,7 @@ import numpy as np
 from kvcompass.engine_events import EngineNews
 from kvcompass.index import IndexView, ShardTables
 from kvcompass.index.patches import ApplyResult
+from kvcompass.roles.agents_desk import AgentsDesk
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
@@ -124,10 +125,10 @@ def _renew_for_the_dead(right: Callable[..., bool], self: WorkerAgent, now_us: i
 
 
 def _take_edits_again(
-    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, edits: Edits, now_us: int
+    right: Callable[..., Any], self: AgentsDesk, source: WorkerSource, edits: Edits, now_us: int
 ) -> Any:
     if edits.sequence <= source.sequence and source.in_step:
-        self._edit(source, edits.keys, edits.tiers)
+        self._edits.add(source, edits.keys, edits.tiers)
     return right(self, source, edits, now_us)
 
 
@@ -136,14 +137,12 @@ def _send_no_withdrawal(right: Callable[..., Any], self: UnitReport) -> Any:
     return right(self)
 
 
-def _forgive_a_hole(
-    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, now_us: int
-) -> Any:
+def _forgive_a_hole(right: Callable[..., Any], self: AgentsDesk, source: WorkerSource, now_us: int) -> Any:
     return []
 
 
 def _take_the_first_chunk_for_all(
-    right: Callable[..., Any], self: MaintenanceUnit, source: WorkerSource, chunk: FullReport, now_us: int
+    right: Callable[..., Any], self: AgentsDesk, source: WorkerSource, chunk: FullReport, now_us: int
 ) -> Any:
     if not chunk.first:
         source.sequence = chunk.sequence
@@ -243,15 +242,13 @@ BUGS = {
         40,
     ),
     "old_edit_applied": Bug(
-        "edits that come again are made again", ((MaintenanceUnit, "_on_edits", _take_edits_again),), 120
+        "edits that come again are made again", ((AgentsDesk, "_on_edits", _take_edits_again),), 120
     ),
     "withdrawal_not_sent": Bug("keys only come", ((UnitReport, "_take_edits", _send_no_withdrawal),), 5),
-    "hole_forgiven": Bug(
-        "edits are missing, and so what", ((MaintenanceUnit, "_on_hole", _forgive_a_hole),), 20
-    ),
+    "hole_forgiven": Bug("edits are missing, and so what", ((AgentsDesk, "_on_hole", _forgive_a_hole),), 20),
     "report_cut_short": Bug(
         "one chunk for a whole report",
-        ((MaintenanceUnit, "_on_full_report", _take_the_first_chunk_for_all),),
+        ((AgentsDesk, "_on_full_report", _take_the_first_chunk_for_all),),
         20,
     ),
     "report_forgets_to_remove": Bug(
@@ -260,7 +257,7 @@ BUGS = {
     "clear_forgotten": Bug(
         "a dead worker's fields stay", ((ShardTables, "clear_worker", _clear_nothing),), 40
     ),
-    "digest_never_compared": Bug("a hello always agrees", ((MaintenanceUnit, "_agrees", _agree),), 10),
+    "digest_never_compared": Bug("a hello always agrees", ((AgentsDesk, "_agrees", _agree),), 10),
     "epoch_ignored": Bug(
         "a view goes on with another unit's log",
         ((SubscriberDesk, "subscribe", _replay_any_epoch), (IndexFollower, "on_message", _follow_any_epoch)),

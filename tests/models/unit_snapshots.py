@@ -116,7 +116,7 @@ def subscribe(
 
 
 def unit_layout(unit: MaintenanceUnit) -> dict[str, str]:
-    return dict(unit._layout)
+    return dict(unit._agents._layout)
 
 
 def random_holdings(plan: Plan, keys: int, seed: int) -> dict[str, dict[int, int]]:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles import maintenance_unit
-from kvcompass.roles.maintenance_unit import EDIT_SLICE, WORK_SLICES, MaintenanceUnit
+from kvcompass.roles import unit_edits
+from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     STREAM_FIELD,
     Acknowledgement,
@@ -18,6 +18,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.unit_edits import EDIT_SLICE, WORK_SLICES
 from kvcompass.roles.worker_source import AgentSession, Registration
 from tests.models.replication_agent import TwinAgent, edits_of
 from tests.models.replication_fleet import WORKERS, S, replication_plan
@@ -456,7 +457,7 @@ holdings = st.dictionaries(st.integers(0, 30), st.sampled_from([1, 2]))
 @given(before=holdings, after=holdings, chunk=st.integers(1, 31), slice_keys=st.integers(1, 9))
 def test_a_report_ends_in_what_it_names_by_the_fewest_edits(before, after, chunk, slice_keys):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maintenance_unit, "EDIT_SLICE", slice_keys)
+        patch.setattr(unit_edits, "EDIT_SLICE", slice_keys)
         unit, a = new_unit(), agent()
         session, _ = connect(unit, a)
         a.holdings = dict(before)

@@ -123,7 +123,7 @@ def test_ticks_alone_finish_a_snapshot_and_the_unit_keeps_no_copy() -> None:
         assert unit.tick(0)
     while unit.tick(0):
         pass
-    assert unit._capture is None
+    assert unit._copies.capture is None
 
 
 def test_a_worker_that_is_being_cleared_is_not_written() -> None:
