@@ -1,5 +1,6 @@
 """How long after the last fault every view is true again, at most: derived in docs/convergence.md."""
 
+from collections import Counter
 from typing import Final
 
 from kvcompass.roles.index_follower import STALE_AFTER_US
@@ -34,6 +35,9 @@ def bound_terms(shape: Shape) -> dict[str, int]:
     watermark_us = shape.bounds.watermark_period_us
     pause_us = LONGEST_PAUSE_US if shape.next_plan is None else REFUSED_US
     unheard_us = ANSWER_US if shape.lossy else KEEPALIVE_US
+    following = max(Counter(edge.region for edge in shape.plan.edges).values()) - 1
+    again_us = LONGEST_PAUSE_US + trip_us + watermark_us
+    return_us = RETURN_AFTER_US + PROBE_US + trip_us + watermark_us + max(0, following - 1) * again_us
     return {
         "late": trip_us if shape.lossy else KEEPALIVE_US + trip_us,
         "engine": LOAD_TIMEOUT_US
@@ -48,7 +52,7 @@ def bound_terms(shape: Shape) -> dict[str, int]:
         "trip": trip_us,
         "watermark": watermark_us,
         "flush": FLUSH_US + TICK_US,
-        "return": RETURN_AFTER_US + PROBE_US + trip_us + watermark_us if shape.upstream == "edge" else 0,
+        "return": return_us if shape.upstream == "edge" else 0,
     }
 
 

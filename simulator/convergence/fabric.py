@@ -12,7 +12,8 @@ from simulator.network import Network
 from simulator.product.periods import KEEPALIVE_US
 
 _TIMER: Final = Priority.TIMER
-_LATE_US: Final = 1_000_000
+LATE_US: Final = 1_000_000
+"""A copy comes so much later, at most."""
 
 
 class Fabric:
@@ -77,7 +78,7 @@ class Fabric:
             return self.network.send_reliably(sender.region, region, size, self._arrive, *arrival)
         self.network.send(sender.region, region, size, self._arrive, *arrival)
         if self.late_copies and self._random.random() < self.late_copies:
-            late_us = self.clock.now_us + round(self._random.uniform(0, _LATE_US))
+            late_us = self.clock.now_us + round(self._random.uniform(0, LATE_US))
             self.clock.at(late_us, Priority.MESSAGE, self._arrive, *arrival)
         return True
 

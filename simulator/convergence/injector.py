@@ -24,6 +24,10 @@ _FAULT: Final = Priority.ENGINE
 """Before everything else of the same instant."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Injector:
     """Owns what is broken. Faults may overlap: what two of them broke is whole when both have ended."""
 
@@ -33,6 +37,8 @@ class Injector:
         self._pairs = list(combinations(range(len(fleet.shape.plan.regions)), 2))
         self.change: PlanChange | None = None
         """Of the plan, once it has begun."""
+        self.on_change: Callable[[], None] = _nothing
+        """Called right before and right after a fault begins or ends."""
         self._active: list[Fault] = []
         self._victims = fleet.victims
         self._churns = random_stream(fleet.seed, "convergence churn")
@@ -41,9 +47,9 @@ class Injector:
     def start(self) -> None:
         """Have everything happen in its time."""
         for fault in self.schedule.faults:
-            self._at(fault.at_us, self._begin, fault)
+            self._at(fault.at_us, self._happen, self._begin, fault)
             if fault.until_us > fault.at_us:
-                self._at(fault.until_us, self._end, fault)
+                self._at(fault.until_us, self._happen, self._end, fault)
         self._churn()
         self._at(self.schedule.quiet_us, self._last_word)
         self._at(_ANCHOR_US, self._anchor)
@@ -86,6 +92,16 @@ class Injector:
             self._at(fleet.now_us + _ANCHOR_US, self._anchor)
 
     # --- faults -----------------------------------------------------------------------------------
+
+    @property
+    def links_are_impaired(self) -> bool:
+        """Links between regions lose messages, delay them or pass none."""
+        return any(fault.kind in (FaultKind.PART, FaultKind.BAD_LINKS) for fault in self._active)
+
+    def _happen(self, change: Callable[[Fault], None], fault: Fault) -> None:
+        self.on_change()
+        change(fault)
+        self.on_change()
 
     def _begin(self, fault: Fault) -> None:
         self._note(fault, "begins")

@@ -22,6 +22,9 @@ _LOOK_US: Final = 200_000
 _HOLD_US: Final = 8_000_000
 """All that is true for so long stays so: a lease, a silence, a period of comparisons and a return to an edge
 would have ended it."""
+_BEYOND_US: Final = 5_000_000
+"""Until when after the bound a run that has not held that long is looked at: longer than a dead worker is
+seen, and than an edge is silent."""
 _TOLD: Final = 12
 """Failures of a run that are kept."""
 
@@ -50,14 +53,15 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     trace = Trace(write)
     fleet = Fleet(shape, seed, trace)
     schedule = draw_schedule(seed, shape, len(fleet.victims))
-    watch = Watch(fleet)
-    end = _End(fleet, schedule.quiet_us)
+    injector = Injector(fleet, schedule)
+    watch = Watch(fleet, injector)
     bound = bound_us(shape)
+    end = _End(fleet, schedule.quiet_us, schedule.quiet_us + bound)
     clock = fleet.clock
     clock.at(0, Priority.ENGINE, fleet.start)
     clock.at(schedule.quiet_us, Priority.CHECK, end.look)
-    clock.at(schedule.quiet_us + bound, Priority.CHECK, clock.stop)
-    injector = Injector(fleet, schedule)
+    clock.at(end.bound_us, Priority.CHECK, end.at_bound)
+    clock.at(end.bound_us + _BEYOND_US, Priority.CHECK, clock.stop)
     injector.start()
     failures: list[str] = []
     try:
@@ -69,8 +73,8 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     else:
         if injector.change is not None and not injector.change.is_done:
             failures.append("the plan has not changed everywhere")
-        failures += differences(fleet)
-        failures += falsehoods(fleet)
+        failures += end.failures
+        failures += [*differences(fleet), *falsehoods(fleet)]
     failures = watch.breaches + failures
     for failure in failures:
         trace.note(clock.now_us, "seed", f"FAILED: {failure}")
@@ -78,7 +82,7 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     return Outcome(
         seed,
         tuple(failures[:_TOLD]),
-        end.last_wrong_us - schedule.quiet_us,
+        min(end.last_wrong_us - schedule.quiet_us, bound),
         bound,
         shape.lossy,
         trace.digest,
@@ -88,17 +92,28 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
 
 
 class _End:
-    """Looks for the time from which on all is true."""
+    """Looks for the time from which on all is true, and that all is from the bound on."""
 
-    def __init__(self, fleet: Fleet, quiet_us: int) -> None:
+    def __init__(self, fleet: Fleet, quiet_us: int, bound_us: int) -> None:
         self.last_wrong_us = quiet_us
+        self.bound_us = bound_us
+        self.failures: list[str] = []
+        """From the bound on."""
         self._fleet = fleet
+
+    def at_bound(self) -> None:
+        """All must be true."""
+        self.failures += [f"at its bound {what}" for what in differences(self._fleet)]
+        self.failures += [f"at its bound {what}" for what in falsehoods(self._fleet)]
 
     def look(self) -> None:
         """Look, and look again later."""
         fleet = self._fleet
-        if next(differences(fleet), None) is not None:
+        wrong = next(differences(fleet), None)
+        if wrong is not None:
             self.last_wrong_us = fleet.now_us + _LOOK_US
+            if fleet.now_us > self.bound_us and len(self.failures) < _TOLD:
+                self.failures.append(f"at {fleet.now_us / 1e6:.6f}, beyond its bound, {wrong}")
         elif fleet.now_us - self.last_wrong_us >= _HOLD_US:
             fleet.clock.stop()
         fleet.clock.at(fleet.now_us + _LOOK_US, Priority.CHECK, self.look)

@@ -29,6 +29,8 @@ JITTER: Final = 0.05
 """Standard deviation of a link's delay, as a share of it, when nothing is wrong."""
 
 _SHARDS: Final = 2
+_TOGETHER: Final = 3
+"""Edges in one region, at times: one more than a stream from edge to edge takes."""
 _CONTEXT: Final = 208
 """Tokens: prompts have at most 12 blocks, eight of them at registered lengths."""
 _MODEL: Final = ModelIdentity("m", "builtin:kvcompass-bpe", "builtin:kvcompass-chat", BLOCK, _CONTEXT)
@@ -93,7 +95,7 @@ class Shape:
 def draw_shape(seed: int) -> Shape:
     """Two or three regions, three to six workers in one table or more, small bounds."""
     stream = random_stream(seed, "convergence shape")
-    plan = _plan(stream)
+    plan = _plan(stream, random_stream(seed, "convergence edges"))
     bounds = UnitBounds(
         log_groups=stream.choice((40, 150, 65_536)),
         message_groups=stream.choice((8, 256)),
@@ -130,7 +132,7 @@ def _changed(plan: Plan, stream: Random) -> Plan | None:
     return replace(plan, plan_version=2, workers=tuple(workers), lengths=lengths, routing=routing)
 
 
-def _plan(stream: Random) -> Plan:
+def _plan(stream: Random, edges_stream: Random) -> Plan:
     regions = tuple("abc"[: stream.choice((2, 3))])
     far = {(a, b): stream.uniform(5.0, 150.0) for a in range(len(regions)) for b in range(a)}
     by_region = stream.random() < 0.4
@@ -148,6 +150,8 @@ def _plan(stream: Random) -> Plan:
         slots[table] += 1
     homes = [regions[stream.randrange(len(regions))] for _ in range(_SHARDS)]
     edges = [regions[number // 2 % len(regions)] for number in range(stream.choice((2, 3, 4)))]
+    if edges_stream.random() < 0.3:
+        edges = [regions[0]] * _TOGETHER
     return Plan(
         fleet="convergence",
         plan_version=1,

@@ -130,6 +130,11 @@ class ViewFeed:
         self._stream = 0
         """Streams begun and ended: what is left of an earlier one is passed over."""
 
+    @property
+    def server(self) -> SubscribeServer:
+        """Whom it follows; between two streams, whom it followed last."""
+        return self._end.server
+
     def dial(self) -> None:
         """Open a stream to whom the choice says."""
         now_us, choice = self.site.now_us, self.choice

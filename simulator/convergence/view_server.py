@@ -1,5 +1,6 @@
 """An edge as others follow it: `services.edge.fleet.view_service` for one shard."""
 
+from collections.abc import Callable
 from typing import Final
 
 from kvcompass.roles.messages import (
@@ -7,6 +8,7 @@ from kvcompass.roles.messages import (
     Refusal,
     SubscribeRequest,
     Unavailable,
+    UnitToEdge,
 )
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.view_relay import ViewRelay
@@ -24,6 +26,8 @@ class ViewServer:
 
     def __init__(self, site: Place, region: int) -> None:
         self.region: Final = region
+        self.on_serving: Callable[[UnitToEdge], None] | None = None
+        """Told of each message when it is sent."""
         self._site = site
         self._relay: ViewRelay | None = None
         self._subscribers: dict[EdgeStream, Subscription] = {}
@@ -74,6 +78,9 @@ class ViewServer:
         assert relay is not None
         for stream, subscription in list(self._subscribers.items()):
             while batch := relay.take(subscription, self._site.now_us):
+                if self.on_serving is not None:
+                    for message in batch:
+                        self.on_serving(message)
                 sent = all(stream.deliver(message) for message in batch)
                 if not sent or isinstance(batch[-1], Unavailable):
                     self._drop(stream)

@@ -1,17 +1,22 @@
 """The laws that hold all the while, whatever fails: looked at after messages, and now and then."""
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from kvcompass.index import IndexView
-from kvcompass.roles.index_follower import FollowerState
-from kvcompass.roles.messages import Watermark
+from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.messages import SnapshotChunk, Unavailable, UnitToEdge, Watermark
 from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
 from simulator.convergence.fleet import Fleet
 from simulator.convergence.history import History, Place, Promises
+from simulator.convergence.injector import Injector
+from simulator.convergence.lease_law import Heard, LeaseLaw
 from simulator.convergence.nodes import EdgeProcess
+from simulator.convergence.progress import Progress
+from simulator.convergence.signs_of_life import SignsOfLife
 from simulator.convergence.view_feed import UpstreamEnd, ViewFeed
 
 _EVERY: Final = 8
@@ -29,8 +34,11 @@ class _Seen:
     def __init__(self) -> None:
         self.messages = 0
         self.heard_us = 0
-        self.epoch = 0
-        self.sequence = 0
+        self.stream: Heard | None = None
+        """The one that something came of last."""
+        self.confirmed_after = 0
+        """Streams that had ended when a watermark or a part of a snapshot last came."""
+        self.progress = Progress()
         self.snapshots = 0
         self.watermark: tuple[Any, ...] = ()
         """Attempt and message of the last one."""
@@ -46,7 +54,7 @@ class _Seen:
 class Watch:
     """Collects breaches."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, injector: Injector) -> None:
         self.breaches: list[str] = []
         self._fleet = fleet
         self._seen: dict[ViewFeed, _Seen] = {}
@@ -57,6 +65,12 @@ class Watch:
         first = fleet.shape.plan.workers[0]
         self._anchored: Place = (first.table, first.slot)
         fleet.fabric.on_arrival = self._arrived
+        self._signs = SignsOfLife(fleet, lambda: injector.links_are_impaired)
+        injector.on_change = self._signs.note
+        self._lease = LeaseLaw(fleet, self._signs, _PERIOD_US)
+        for edge in fleet.edges:
+            for shard, served in enumerate(edge.served):
+                served.on_serving = partial(self._serving_law, edge, shard)
         self._look()
 
     def _breach(self, edge: str, what: str) -> None:
@@ -66,6 +80,9 @@ class Watch:
 
     def _look(self) -> None:
         self._digests_law()
+        self._signs.note()
+        for unit, what in self._lease.at_units():
+            self._breach(unit, what)
         for edge in self._fleet.edges:
             for feed in edge.feeds:
                 self._look_at(edge, feed)
@@ -92,12 +109,14 @@ class Watch:
                 )
             seen.watermark = args
         seen.heard_us = self._fleet.now_us
+        self._note_stream(end, args[0], args[-1], seen)
         if end.server is self._fleet.units[feed.follower.shard]:
             self._unit_heard_us[feed.follower.shard] = self._fleet.now_us
         edge = next((edge for edge in self._fleet.edges if feed in edge.feeds), None)
         if edge is not None:
             snapshots = seen.snapshots
             self._sequence_law(edge, feed, seen)
+            self._exact_law(edge, feed, seen)
             if seen.messages % _EVERY == 0 or seen.snapshots > snapshots:
                 self._promises_law(edge, feed, seen)
 
@@ -105,7 +124,10 @@ class Watch:
         seen = self._seen.setdefault(feed, _Seen())
         follower = feed.follower
         self._sequence_law(edge, feed, seen)
+        self._exact_law(edge, feed, seen)
         self._promises_law(edge, feed, seen)
+        for what in self._lease.at_view(edge, follower.shard, seen.stream):
+            self._breach(edge.process.name, what)
         if follower.counters.digest_mismatches > seen.mistaken:
             seen.mistaken = follower.counters.digest_mismatches
             self._breach(edge.process.name, f"differed from shard {follower.shard} at the same sequence")
@@ -118,14 +140,40 @@ class Watch:
         if unit_silent_us > 2 * follower.stale_after_us + _HOP_US:
             self._breach(edge.process.name, f"is not stale, and no edge hears of shard {follower.shard}")
 
-    def _sequence_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
-        """Patches never take a view back."""
+    def _note_stream(self, end: UpstreamEnd, attempt: int, message: object, seen: _Seen) -> None:
+        """A message of a stream has been taken in, or waits until the view has been copied."""
+        if attempt != end.attempt:
+            return
+        now_us, stream, follower = self._fleet.now_us, seen.stream, end.feed.follower
+        # A stream that ends with this very message may have been left for a better one.
+        if isinstance(message, Watermark | SnapshotChunk) and (end.is_open or follower.age_us(now_us) == 0):
+            seen.confirmed_after = _ends(end.feed)
+        if end.server is not end.feed.server:
+            return
+        if stream is None or (stream.end, stream.attempt) != (end, attempt):
+            seen.stream = Heard(end, attempt, now_us, now_us)
+        elif end.is_open:
+            stream.last_us = now_us
+
+    def _exact_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
+        """After the end of a stream only a watermark or a snapshot of another one makes a view EXACT."""
         follower = feed.follower
-        epoch, sequence = follower.unit_epoch, follower.applied_sequence
-        snapshots = follower.counters.snapshots
-        if epoch == seen.epoch and sequence < seen.sequence and snapshots == seen.snapshots:
-            self._breach(edge.process.name, f"went back from {seen.sequence} to {sequence}")
-        seen.epoch, seen.sequence, seen.snapshots = epoch, sequence, snapshots
+        exact = follower.state(self._fleet.now_us) is FollowerState.EXACT
+        if exact and seen.confirmed_after != _ends(feed):
+            self._breach(edge.process.name, f"is EXACT of shard {follower.shard} by a stream that ended")
+
+    def _serving_law(self, edge: EdgeProcess, shard: int, message: UnitToEdge) -> None:
+        """Who serves a shard follows its unit itself."""
+        if not isinstance(message, Unavailable) and edge.feeds[shard].server is not self._fleet.units[shard]:
+            self._breach(edge.process.name, f"serves shard {shard}, and follows an edge itself")
+
+    def _sequence_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
+        """Nothing takes a view back, not even a snapshot."""
+        follower = feed.follower
+        seen.snapshots = follower.counters.snapshots
+        wrong = seen.progress.step_back(follower.unit_epoch, follower.applied_sequence)
+        if wrong is not None:
+            self._breach(edge.process.name, f"{wrong} in shard {follower.shard}")
 
     def _promises_law(self, edge: EdgeProcess, feed: ViewFeed, seen: _Seen) -> None:
         """A view has what its unit's table had at the view's sequence."""
@@ -164,6 +212,12 @@ class Watch:
         if lost and self._anchored not in history.cleared | history.left_out:
             self._breach(name, f"lost {len(lost)} keys of shard {shard} that were held all the while")
         seen.anchors = now
+
+
+def _ends(feed: ViewFeed) -> int:
+    """Streams that have ended, but those that were left for another without anything being wrong."""
+    ended = feed.follower.counters.resubscriptions
+    return ended.total() - ended[ResubscribeReason.MOVED]
 
 
 def _wrong_keys(view: IndexView, table: int, slot: int, tiers: dict[int, int]) -> list[int]:

@@ -26,6 +26,7 @@ from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.roles.worker_source import WorkerSource
 from simulator.convergence.run import Outcome, run_seed
@@ -110,6 +111,53 @@ def _forget_leases(right: Callable[..., bool], self: MaintenanceUnit, now_us: in
         if source.lease_until_us is not None:
             source.lease_until_us = _FAR_US
     return right(self, now_us)
+
+
+def _end_leases_later(late_us: int) -> Wrong:
+    def end_later(right: Callable[..., bool], self: MaintenanceUnit, now_us: int) -> bool:
+        until_us = {
+            worker: source.lease_until_us
+            for worker, source in self._sources.items()
+            if source.lease_until_us is not None and source.lease_until_us <= now_us
+        }
+        for worker, at_us in until_us.items():
+            if now_us < at_us + late_us:
+                self._sources[worker].lease_until_us = _FAR_US
+        result: bool = right(self, now_us)
+        for worker, at_us in until_us.items():
+            if self._sources[worker].lease_until_us == _FAR_US:
+                self._sources[worker].lease_until_us = at_us
+        return result
+
+    return end_later
+
+
+def _serve_while_following(right: Callable[..., Any], self: ViewRelay, now_us: int) -> Any:
+    self._closed.clear()
+    follows_edge, self._follows_edge = self._follows_edge, False
+    unavailable = right(self, now_us)
+    self._follows_edge = follows_edge
+    return unavailable
+
+
+def _close_nobody(right: Callable[..., None], self: ViewRelay, *, an_edge: bool) -> None:
+    right(self, an_edge=an_edge)
+    self._closed.clear()
+
+
+def _stay_exact(right: Callable[..., None], self: IndexFollower, reason: ResubscribeReason) -> None:
+    verified = self._verified
+    right(self, reason)
+    self._verified = verified
+
+
+def _take_any_snapshot(right: Callable[..., Any], self: IndexFollower, partial: Any, now_us: int) -> Any:
+    self._snapshot_wanted = True
+    return right(self, partial, now_us)
+
+
+def _begin_in_the_files_epoch(right: Callable[..., int], self: RestoredFrom, epoch: int) -> int:
+    return self.epoch
 
 
 def _renew_as_before(right: Callable[..., None], self: RenewalTimes, *lease_ms: int) -> None:
@@ -235,7 +283,13 @@ BUGS = {
     "gap_passed_over": Bug("missing patches count as applied", ((IndexView, "apply", _pass_over_a_gap),), 5),
     "old_patch_applied": Bug("the sequence guard is gone", ((IndexView, "apply", _apply_old_groups),), 40),
     "half_a_group": Bug("a group's first record alone", ((IndexView, "apply", _apply_half_a_group),), 5),
-    "lease_forgotten": Bug("no lease ends", ((MaintenanceUnit, "tick", _forget_leases),), 40),
+    "lease_forgotten": Bug("no lease ends", ((MaintenanceUnit, "tick", _forget_leases),), 20),
+    "lease_ends_4_s_late": Bug(
+        "a lease ends 4 s late", ((MaintenanceUnit, "tick", _end_leases_later(4_000_000)),), 20
+    ),
+    "lease_twice_as_long": Bug(
+        "a lease ends twice as late", ((MaintenanceUnit, "tick", _end_leases_later(3_000_000)),), 20
+    ),
     "dead_engine_vouched_for": Bug(
         "an agent renews whatever its engine does",
         ((WorkerAgent, "vouches", _vouch_for_the_dead), (WorkerAgent, "may_renew", _renew_for_the_dead)),
@@ -277,6 +331,24 @@ BUGS = {
     ),
     "relay_passes_on_nothing": Bug(
         "an edge numbers what it does not pass on", ((RelayDesk, "relay", _relay_what_was_not_applied),), 40
+    ),
+    "follower_of_an_edge_serves": Bug(
+        "who follows an edge goes on serving others",
+        ((ViewRelay, "_unavailable", _serve_while_following), (ViewRelay, "follows", _close_nobody)),
+        60,
+    ),
+    "exact_without_a_stream": Bug(
+        "a view is EXACT until something proves it wrong",
+        ((IndexFollower, "stream_ended", _stay_exact),),
+        5,
+    ),
+    "older_snapshot_taken": Bug(
+        "a snapshot replaces whatever the view has", ((IndexFollower, "_load", _take_any_snapshot),), 60
+    ),
+    "epoch_used_again": Bug(
+        "a unit goes on in the epoch of its file",
+        ((RestoredFrom, "epoch_after", _begin_in_the_files_epoch),),
+        30,
     ),
     "left_worker_kept": Bug(
         "a worker that has left the plan stays in the tables",

@@ -9,11 +9,15 @@ from dataclasses import replace
 import pytest
 
 from kvcompass.plan.model import RoutingRule
+from kvcompass.roles.worker_agent import WorkerAgent
+from simulator.convergence import run
 from simulator.convergence.bound import bound_terms, bound_us
 from simulator.convergence.command import main
-from simulator.convergence.faults import FaultKind
+from simulator.convergence.faults import FaultKind, draw_schedule
+from simulator.convergence.fleet import Fleet
 from simulator.convergence.run import run_seed
 from simulator.convergence.shape import draw_shape
+from simulator.convergence.trace import Trace
 from tests.models.convergence_bugs import BUGS
 
 SEEDS = 300
@@ -26,6 +30,24 @@ def test_every_view_is_true_again_within_the_bound(first: int) -> None:
         outcome = run_seed(seed)
         assert not outcome.failures, f"python -m simulator.convergence --seed {seed} --trace"
         assert outcome.recovered_us <= outcome.bound_us
+
+
+def test_what_breaks_beyond_the_bound_is_noticed(monkeypatch) -> None:
+    """All is true when the bound is over; then agents renew no more, and leases of live workers end."""
+    seed, shape = 0, draw_shape(0)
+    fleet = Fleet(shape, seed, Trace(None))
+    quiet_us = draw_schedule(seed, shape, len(fleet.victims)).quiet_us
+    tight_us = run_seed(seed).recovered_us + 500_000
+    monkeypatch.setattr(run, "bound_us", lambda shape: tight_us)
+    assert not run_seed(seed).failures
+    renew = WorkerAgent.may_renew
+    until_us = quiet_us + tight_us
+    monkeypatch.setattr(
+        WorkerAgent, "may_renew", lambda self, now_us: now_us < until_us and renew(self, now_us)
+    )
+    failures = run_seed(seed).failures
+    assert "beyond its bound" in failures[0]
+    assert not any("at its bound" in failure for failure in failures)
 
 
 def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
