@@ -7,9 +7,10 @@ a resync never makes a served shard empty; a shard that hears nothing goes on be
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Protocol, assert_never
+from typing import Final, assert_never
 
 from kvcompass.errors import ProtocolError
+from kvcompass.roles.arriving_snapshot import ArrivingSnapshot, LoadedSnapshot
 from kvcompass.roles.handshake import PLAN_FIELD
 from kvcompass.roles.messages import (
     Acknowledgement,
@@ -22,6 +23,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+from kvcompass.roles.shard_view import ShardView
 
 STALE_AFTER_US: Final = 3_000_000
 """Several watermark periods."""
@@ -75,61 +77,6 @@ class Resubscribe:
     detail: str
 
 
-class Applied(Protocol):
-    """What became of a run of patch groups (`kvcompass.index.ApplyResult`)."""
-
-    @property
-    def applied(self) -> int:
-        """Groups applied."""
-        ...
-
-    @property
-    def refused_old(self) -> int:
-        """Groups at or below the applied sequence, refused."""
-        ...
-
-    @property
-    def gap(self) -> bool:
-        """Groups are missing before the first; nothing was applied."""
-        ...
-
-
-class ShardView(Protocol):
-    """The view that is written (`kvcompass.index.IndexView`)."""
-
-    def begin_snapshot(self, shard: int) -> None:
-        """A snapshot comes in parts. Until its end the shard is read and patched as it is."""
-        ...
-
-    def add_snapshot(self, shard: int, data: bytes) -> None:
-        """The next part. Errors: `ProtocolError`, and the snapshot is dropped."""
-        ...
-
-    def drop_snapshot(self, shard: int) -> None:
-        """Forgets a snapshot that comes in parts and will not be whole, if one is under way."""
-        ...
-
-    def forget(self, shard: int) -> None:
-        """The shard is ABSENT until its next snapshot."""
-        ...
-
-    def end_snapshot(self, shard: int, sequence: int, digest: int) -> None:
-        """Replaces the shard at once. Errors: `ProtocolError` (cut, another digest); nothing changes."""
-        ...
-
-    def apply(self, shard: int, first_sequence: int, count: int, payload: bytes) -> Applied:
-        """Applies the groups above the applied sequence. Errors: `ProtocolError`, and nothing is applied."""
-        ...
-
-    def digest(self, shard: int) -> int:
-        """Of the shard as it is."""
-        ...
-
-    def applied_sequence(self, shard: int) -> int:
-        """Newest group in the shard."""
-        ...
-
-
 @dataclass(slots=True)
 class FollowerCounters:
     """What happened, ever. Each field is a metric."""
@@ -141,25 +88,6 @@ class FollowerCounters:
     """Patch groups, watermarks and snapshots at or below the applied sequence: refused."""
     digest_mismatches: int = 0
     resubscriptions: Counter[ResubscribeReason] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSnapshot:
-    """What the newest snapshot was like."""
-
-    size: int
-    """Bytes."""
-    took_us: int
-    """From its first chunk until the view was replaced."""
-
-
-@dataclass(slots=True)
-class _PartialSnapshot:
-    head: SnapshotChunk
-    began_us: int
-    chunks: int = 0
-    """Taken so far."""
-    size: int = 0
 
 
 class IndexFollower:
@@ -186,9 +114,8 @@ class IndexFollower:
         """The view was EXACT at some time of this stream, or of the one that has just ended."""
         self._view = view
         self._handshake = handshake
-        self._snapshot_bytes = snapshot_bytes
+        self._arriving = ArrivingSnapshot(shard, view, snapshot_bytes)
         self._unit_epoch = 0
-        self._partial: _PartialSnapshot | None = None
         self._snapshot_wanted = True
         self._verified = False
         self._joined = False
@@ -240,7 +167,7 @@ class IndexFollower:
 
     def is_starved(self, now_us: int) -> bool:
         """It is STALE, and no snapshot is under way that would end that."""
-        return self._partial is None and self.state(now_us) is FollowerState.STALE
+        return not self._arriving.is_under_way and self.state(now_us) is FollowerState.STALE
 
     def age_us(self, now_us: int) -> int | None:
         """Since the unit last confirmed or changed the view; None before it is loaded."""
@@ -252,7 +179,7 @@ class IndexFollower:
 
     def forget(self) -> None:
         """The view may be read no more: the shard is ABSENT until a snapshot comes."""
-        self._drop_partial()
+        self._arriving.drop()
         self._view.forget(self.shard)
         self._unit_epoch = 0
         self._snapshot_wanted = True
@@ -263,7 +190,7 @@ class IndexFollower:
 
     def subscribe_request(self) -> SubscribeRequest:
         """Opens a new stream; what the old one had begun is forgotten."""
-        self._drop_partial()
+        self._arriving.drop()
         self._joined = self._asks_anew = False
         self.was_exact = self._verified
         if self._snapshot_wanted:
@@ -284,7 +211,7 @@ class IndexFollower:
         One that has only MOVED is as exact as it was: the new stream goes on from where it is.
         """
         self._verified = self._verified and reason is ResubscribeReason.MOVED
-        self._drop_partial()
+        self._arriving.drop()
         self.counters.resubscriptions[reason] += 1
 
     def on_message(self, message: UnitToEdge, now_us: int) -> Resubscribe | None:
@@ -355,68 +282,44 @@ class IndexFollower:
         return None
 
     def _on_chunk(self, chunk: SnapshotChunk, now_us: int) -> Resubscribe | None:
-        if chunk.chunk == 0:
-            self._partial = _PartialSnapshot(chunk, now_us)
-            self._view.begin_snapshot(self.shard)
-        partial = self._partial
-        if partial is None or not _continues(partial, chunk):
-            self._drop_partial()
-            return Resubscribe(
-                ResubscribeReason.BROKEN, f"chunk {chunk.chunk} of {chunk.chunks} is out of place"
-            )
-        partial.chunks += 1
-        partial.size += len(chunk.payload)
-        if partial.size > self._snapshot_bytes:
-            self._drop_partial()
-            return Resubscribe(
-                ResubscribeReason.BROKEN, f"a snapshot is larger than {self._snapshot_bytes} bytes"
-            )
+        wrong = self._arriving.accept(chunk, now_us)
+        if wrong:
+            return Resubscribe(ResubscribeReason.BROKEN, wrong)
         try:
-            self._view.add_snapshot(self.shard, chunk.payload)
-            if partial.chunks < chunk.chunks:
-                return None
-            self._partial = None
-            return self._load(partial, now_us)
+            arrived = self._arriving.add(chunk, now_us)
+            return None if arrived is None else self._load(chunk, arrived, now_us)
         except ProtocolError as error:
-            self._partial = None
             self._snapshot_wanted = True
             return Resubscribe(ResubscribeReason.BROKEN, str(error))
 
-    def _load(self, partial: _PartialSnapshot, now_us: int) -> Resubscribe | None:
-        chunk = partial.head
-        same_epoch = chunk.unit_epoch == self._unit_epoch
-        if same_epoch and not self._snapshot_wanted and chunk.sequence < self.applied_sequence:
+    def _load(self, last: SnapshotChunk, arrived: LoadedSnapshot, now_us: int) -> Resubscribe | None:
+        same_epoch = last.unit_epoch == self._unit_epoch
+        if same_epoch and not self._snapshot_wanted and last.sequence < self.applied_sequence:
             self.counters.old_groups += 1
             self._view.drop_snapshot(self.shard)
             return None
-        if self.has_left(chunk.unit_epoch):
+        if self.has_left(last.unit_epoch):
             self._view.drop_snapshot(self.shard)
             return Resubscribe(
-                ResubscribeReason.UNAVAILABLE, f"it is at epoch {chunk.unit_epoch}, which the view has left"
+                ResubscribeReason.UNAVAILABLE, f"it is at epoch {last.unit_epoch}, which the view has left"
             )
-        self._view.end_snapshot(self.shard, chunk.sequence, chunk.digest)
+        self._view.end_snapshot(self.shard, last.sequence, last.digest)
         if self.loaded and not same_epoch:
             self._epochs_left.append(self._unit_epoch)
-        self._unit_epoch = chunk.unit_epoch
+        self._unit_epoch = last.unit_epoch
         self.counters.snapshots += 1
-        self.last_snapshot = LoadedSnapshot(partial.size, now_us - partial.began_us)
+        self.last_snapshot = arrived
         self._snapshot_wanted = False
         self._verified = self.was_exact = True
         self._heard(now_us)
         return None
-
-    def _drop_partial(self) -> None:
-        """A snapshot that was under way will not be whole."""
-        if self._partial is not None:
-            self._partial = None
-            self._view.drop_snapshot(self.shard)
 
     def _wrong_place(self, unit_epoch: int) -> Resubscribe | None:
         if unit_epoch != self._unit_epoch:
             return Resubscribe(
                 ResubscribeReason.EPOCH, f"the view follows epoch {self._unit_epoch}, not {unit_epoch}"
             )
-        if self._partial is not None or self._snapshot_wanted:
+        if self._arriving.is_under_way or self._snapshot_wanted:
             return Resubscribe(ResubscribeReason.BROKEN, "a snapshot was awaited")
         return None
 
@@ -424,12 +327,3 @@ class IndexFollower:
         self._heard_us = now_us
         self._joined = self.was_loaded = True
         self.refusal = None
-
-
-def _continues(partial: _PartialSnapshot, chunk: SnapshotChunk) -> bool:
-    head = partial.head
-    return (
-        chunk.chunk == partial.chunks
-        and chunk.chunks == head.chunks
-        and (chunk.unit_epoch, chunk.sequence, chunk.digest) == (head.unit_epoch, head.sequence, head.digest)
-    )
