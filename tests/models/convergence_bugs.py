@@ -132,6 +132,29 @@ def _end_leases_later(late_us: int) -> Wrong:
     return end_later
 
 
+_CLEAR_WORKER = 4
+
+
+def _apply_no_clearing(
+    right: Callable[..., ApplyResult], self: IndexView, shard: int, first: int, count: int, payload: bytes
+) -> ApplyResult:
+    """Groups with such a record are empty."""
+    words, at = np.frombuffer(payload, "<u4"), 0
+    kept: list[int] = []
+    while at < words.size:
+        length = int(words[at])
+        clears = words[at + 1] and int(words[at + 2]) & 0xFF == _CLEAR_WORKER
+        kept += [2, 0] if clears else words[at : at + length].tolist()
+        at += length
+    return right(self, shard, first, count, np.array(kept, "<u4").tobytes())
+
+
+def _believe_any_digest(
+    right: Callable[..., Resubscribe | None], self: IndexFollower, watermark: Watermark, now_us: int
+) -> Resubscribe | None:
+    return right(self, replace(watermark, digest=self.digest), now_us)
+
+
 def _serve_while_following(right: Callable[..., Any], self: ViewRelay, now_us: int) -> Any:
     self._closed.clear()
     follows_edge, self._follows_edge = self._follows_edge, False
@@ -297,6 +320,14 @@ BUGS = {
     ),
     "old_edit_applied": Bug(
         "edits that come again are made again", ((AgentsDesk, "_on_edits", _take_edits_again),), 120
+    ),
+    "views_keep_the_dead": Bug(
+        "a view does not clear workers, and believes that it is right",
+        (
+            (IndexView, "apply", _apply_no_clearing),
+            (IndexFollower, "_on_watermark", _believe_any_digest),
+        ),
+        10,
     ),
     "withdrawal_not_sent": Bug("keys only come", ((UnitReport, "_take_edits", _send_no_withdrawal),), 5),
     "hole_forgiven": Bug("edits are missing, and so what", ((AgentsDesk, "_on_hole", _forgive_a_hole),), 20),
