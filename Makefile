@@ -60,7 +60,7 @@ test-e2e: setup-dev
 	$(BIN)/python -m pytest tests/e2e
 
 check: setup-dev format lint types contracts ## Format, lint, types, import contracts and fast tests
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/architecture
+	$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/unit tests/architecture
 
 format: setup-dev
 	$(BIN)/ruff format --check $(SOURCES)
