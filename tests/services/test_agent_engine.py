@@ -160,8 +160,8 @@ async def test_an_engine_that_was_only_silent_keeps_what_was_learned(at_work: Sc
     await at_work.engine.answer()
     await at_work.holds(PROMPT[: 7 * BLOCK])
     await eventually(lambda: len(at_work.unit.renewals) > renewals, "renewed again")
+    await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
     assert at_work.agent.engine_restarts == 0
-    assert at_work.agent.state is AgentState.EXACT
 
 
 async def test_a_past_that_the_engine_forgot_makes_the_worker_partly_known() -> None:
