@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cli.consoles import wide_console
 from cli.plan_rollout import Rollout
 from cli.plan_visits import Answer, Courier, Target, add_via, targets_of
 from kvcompass.errors import KVCompassError, PlanError
@@ -17,7 +18,6 @@ from kvcompass.plan import parse_plan
 from kvcompass.plan.parse import decode_plan
 
 _KEY_VARIABLE: Final = "KVCOMPASS_PLAN_KEY"
-_PIPED_WIDTH: Final = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,17 +56,12 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, KVCompassError) as error:
         print(f"{options.file}: {error}" if isinstance(error, OSError) else error, file=sys.stderr)
         return 2
-    targets, nowhere = targets_of(plan, options.without)
-    if nowhere:
-        print(
-            f"{options.file}: no ops_address, and so no way to bring them a plan: {', '.join(nowhere)}. Give "
-            "each [[unit]], [[edge]] and [[worker]] (its agent's) the address of its operations listener",
-            file=sys.stderr,
-        )
+    try:
+        targets = targets_of(plan, options.without)
+    except PlanError as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
         return 2
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = wide_console()
     courier = Courier(body, key, options.timeout, dict(options.via))
     rollout = Rollout(plan.plan_version, targets)
     fit = rollout.check(courier.visit)

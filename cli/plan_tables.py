@@ -8,20 +8,18 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cli.consoles import wide_console
 from kvcompass.levels import clipped_lengths, first_length, query_plan, registered_lengths
 from kvcompass.plan.layout import layout_digest, layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.plan.sections import UNASSIGNED
 
 _PROMPTS: Final = (1_024, 4_096, 16_384)
-_PIPED_WIDTH: Final = 160
 
 
 def print_plan(plan: Plan, console: Console | None = None) -> None:
     """Print a plan and everything derived from it. Piped output is not folded to a terminal's width."""
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = console or wide_console()
     for part in (
         _summary(plan),
         _matrix(plan, "One-way WAN latency, ms (from row to column)", lambda o, r: f"{plan.wan_ms[o][r]:g}"),

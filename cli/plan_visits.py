@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kvcompass.errors import PlanError
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component, Phase, components_of
 from services.runtime.plan_signature import SIGNATURE_HEADER, sign
@@ -99,8 +100,8 @@ class Courier:
         return Answer(facts=facts)
 
 
-def targets_of(plan: Plan, without: Sequence[str]) -> tuple[list[Target], list[str]]:
-    """The processes of a plan, less those named; and what has no operations address."""
+def targets_of(plan: Plan, without: Sequence[str]) -> list[Target]:
+    """The processes of a plan, less those named. Errors: PlanError where one has no operations address."""
     by_address: dict[tuple[Component, str], list[str]] = {}
     nowhere = []
     for (kind, name), address in components_of(plan).items():
@@ -110,8 +111,10 @@ def targets_of(plan: Plan, without: Sequence[str]) -> tuple[list[Target], list[s
             by_address.setdefault((kind, address), []).append(name)
         else:
             nowhere.append(f"{kind.value} {name}")
-    found = [Target(kind, tuple(ids), address) for (kind, address), ids in by_address.items()]
-    return found, nowhere
+    if nowhere:
+        why = "ops_address is missing, so there is no way to it: give the one of its operations listener"
+        raise PlanError(tuple((name, why) for name in nowhere))
+    return [Target(kind, tuple(ids), address) for (kind, address), ids in by_address.items()]
 
 
 def add_via(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from cli.consoles import wide_console
 from cli.plan_visits import Target, add_via, targets_of
 from cli.status_asking import Round, ask_all
 from cli.status_findings import Finding, findings
@@ -25,7 +26,6 @@ _ROUNDS: Final = 4
 """At most: a fleet in motion is asked again before anything is called untrue."""
 _BETWEEN_S: Final = 0.4
 """Two rounds: news from another continent takes 0.3 s."""
-_PIPED_WIDTH: Final = 200
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -59,17 +59,12 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, PlanError) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return 2
-    targets, nowhere = targets_of(plan, options.without)
-    if nowhere:
-        print(
-            f"{options.file}: no ops_address, and so no way to ask them: {', '.join(nowhere)}. Give each "
-            "[[unit]], [[edge]] and [[worker]] (its agent's) the address of its operations listener",
-            file=sys.stderr,
-        )
+    try:
+        targets = targets_of(plan, options.without)
+    except PlanError as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
         return 2
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = wide_console()
     code = 2
     try:
         while True:

@@ -20,6 +20,7 @@ from cli.plan_visits import Target, targets_of
 from cli.status_asking import Round, Told, ask, ask_all
 from cli.status_findings import findings
 from cli.status_tables import tables
+from kvcompass.errors import PlanError
 from kvcompass.plan import dump_plan, parse_plan
 from kvcompass.plan.model import Plan
 from kvcompass.plan.parse import decode_plan
@@ -46,7 +47,7 @@ def plan_of(addresses: Callable[[], str]) -> Plan:
 
 PORTS = iter(range(20_000, 30_000))
 PLAN = plan_of(lambda: f"127.0.0.1:{next(PORTS)}")
-TARGETS, _ = targets_of(PLAN, ())
+TARGETS = targets_of(PLAN, ())
 EDGE, UNIT, AGENT = (
     next(each for each in TARGETS if each.kind is kind)
     for kind in (Component.EDGE, Component.UNIT, Component.AGENT)
@@ -61,7 +62,7 @@ def held(worker: str, shard: int) -> Answers:
 
 def whole(plan: Plan = PLAN) -> Fleet:
     """What the components tell when all is well."""
-    return {target: _well(plan, target) for target in targets_of(plan, ())[0]}
+    return {target: _well(plan, target) for target in targets_of(plan, ())}
 
 
 def _well(plan: Plan, target: Target) -> Answers:
@@ -382,3 +383,11 @@ def test_one_that_accepts_and_says_nothing_costs_its_time_only() -> None:
         silent.listen()
         target = replace(EDGE, address=f"127.0.0.1:{silent.getsockname()[1]}")
         assert ask_all([target], 0.2, {})[target].problem
+
+
+def test_a_component_without_an_operations_address_is_named() -> None:
+    unit = replace(PLAN.units[0], ops_address="")
+    with pytest.raises(PlanError) as refused:
+        targets_of(replace(PLAN, units=(unit, *PLAN.units[1:])), ())
+    assert [where for where, _ in refused.value.faults] == [f"unit {unit.id}"]
+    assert targets_of(replace(PLAN, units=(unit, *PLAN.units[1:])), (unit.id,))
