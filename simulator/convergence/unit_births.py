@@ -56,13 +56,14 @@ class UnitBirths:
     ) -> tuple[MaintenanceUnit, WatchedTables]:
         layout, bounds = self._shape.layout, self._shape.bounds
         epoch, unit_id = next(self._epochs), plan.units[shard].id
-        waits_until_us = now_us + 1_000 * plan.routing.lease_ms * bounds.settle_leases
         tables = WatchedTables(index_shape(plan), shard, random_seed=(self._seed << 20) + epoch)
         history = History()
 
         def may_lack() -> set[Place]:
-            """Those that have had their time."""
-            waited = self._clock.now_us >= waits_until_us
+            """Those that have had their time: a version that shortens leases shortens it."""
+            runs = self._shape.last_plan if unit.plan_version > plan.plan_version else plan
+            lease_ms = min(plan.routing.lease_ms, runs.routing.lease_ms)
+            waited = self._clock.now_us >= now_us + 1_000 * lease_ms * bounds.settle_leases
             return {self._places[worker] for worker in unit.awaited_workers()} if waited else set()
 
         tables.watch(history, lambda: unit.sequence, lambda: unit.settled, may_lack)
