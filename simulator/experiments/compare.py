@@ -2,7 +2,7 @@
 
 python -m simulator.experiments.compare --json out/compare.json
 
-Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 60 s measured a run: some
+Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 45 s measured a run: some
 hours on all cores. Finished runs are kept in --out-dir, so it can be interrupted and started again.
 `--write-docs JSON` writes docs/reproduction/compare.md and its plots from a whole comparison, without running
 anything.
@@ -36,7 +36,7 @@ from simulator.workloads import Capacity
 from simulator.workloads.options import data_folder
 
 WORKLOADS: Final = ("mixed", "wildchat", "lmsys")
-FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000, warm_up_s=30.0, window_s=60.0)
+FULL: Final = Setting(fleet="paper-64", requests=20_000, warm_up=5_000, warm_up_s=20.0, window_s=45.0)
 QUICK: Final = Setting(fleet="testbed-14", requests=400, warm_up=100)
 """Shows that everything works, and nothing else."""
 QUICK_LOADS: Final = (0.5, 1.2)
