@@ -125,10 +125,11 @@ def _workers(plan: Plan) -> Group:
             worker.id,
             worker.region,
             "unassigned" if worker.table == UNASSIGNED else f"{worker.table} / {worker.slot}",
-            worker.url,
+            worker.url if worker.dp_rank is None else f"{worker.url} rank {worker.dp_rank}",
             f"{worker.prefill_ms_per_token:g}",
             f"{worker.reload_ms_per_token:g}",
             worker.sharing_group,
+            worker.holdings,
             "yes" if worker.drain else "",
         )
         for worker in plan.workers
@@ -141,6 +142,7 @@ def _workers(plan: Plan) -> Group:
         "prefill ms/token",
         "reload ms/token",
         "sharing group",
+        "holdings",
         "drained",
     )
     return _table("Workers", header, rows)

@@ -203,7 +203,7 @@ def _edge_field(name: str, was: Any, becomes: Any) -> tuple[str, str]:
 
 
 def _worker_field(name: str, was: Any, becomes: Any) -> tuple[str, str]:
-    if name in _OWN_OPS or name in _WORKER_TUNED or was is None or becomes is None:
+    if name in _OWN_OPS or name in _WORKER_TUNED or not name:
         return "", ""
     if name in ("table", "slot"):
         return _PLACE_WHY, _PLACE_ROLL

@@ -15,6 +15,7 @@ _LISTENERS: Final = {
     "unit": ("address", "ops_address"),
     "worker": ("url", "events", "replay"),
 }
+_RANKS_MEET: Final = "; workers of one engine each name another dp_rank of it, in one region"
 
 
 def check_draft(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:
@@ -93,7 +94,9 @@ def _check_wan(draft: Draft, faults: Faults) -> None:
 
 
 def _check_listeners(draft: Draft, faults: Faults) -> None:
+    """A listener belongs to one entry; an engine's URL to one worker for each of its dp ranks."""
     first: dict[str, str] = {}
+    engines: dict[str, list[Entry]] = {}
     for kind, names in _LISTENERS.items():
         for i, entry in enumerate(draft.arrays[kind]):
             for name in names:
@@ -101,9 +104,18 @@ def _check_listeners(draft: Draft, faults: Faults) -> None:
                 if not given:
                     continue
                 place = listener(given)
-                if place in first:
-                    faults.add(f"{kind}[{i}].{name}", f"{given!r} is already {first[place]}")
+                others = engines.setdefault(place, []) if name == "url" else []
+                if place in first and not (others and all(_are_ranks(entry, other) for other in others)):
+                    hint = _RANKS_MEET if others else ""
+                    faults.add(f"{kind}[{i}].{name}", f"{given!r} is already {first[place]}{hint}")
                 first.setdefault(place, f"{kind}[{i}].{name}")
+                others.append(entry)
+
+
+def _are_ranks(one: Entry, other: Entry) -> bool:
+    """Whether two workers may be ranks of one engine."""
+    ranks = (one["dp_rank"], other["dp_rank"])
+    return None not in ranks and ranks[0] != ranks[1] and one["region"] == other["region"]
 
 
 def _check_shards(units: list[Entry], faults: Faults) -> None:

@@ -34,6 +34,8 @@ def _worker_fields(worker: Worker) -> dict[str, Any]:
     fields = asdict(worker)
     if worker.table == UNASSIGNED:
         del fields["table"], fields["slot"]
+    if worker.dp_rank is None:
+        del fields["dp_rank"]
     return fields
 
 

@@ -77,6 +77,10 @@ class RoutingRule:
     """Delta: period of the cross-region queue vector."""
     lease_ms: int = 3_000
     """A worker silent for longer is cleared everywhere."""
+    predicted_ttl_ms: int = 60_000
+    """How long a worker of predicted holdings is credited with a prompt that was sent there. A busy A100 of
+    the calibration (docs/decisions/0601) writes its 244,140 tokens of cache once over in 16 s of prefill
+    without a pause, in a minute at a quarter of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Worker:
     region: str
     url: str
     events: str
-    """ZMQ endpoint of the engine's KV event publisher."""
+    """ZMQ endpoint of the engine's KV event publisher; empty: as the engine says at `/server_info`."""
     table: int
     slot: int
     prefill_ms_per_token: float
@@ -123,13 +127,18 @@ class Worker:
     reload_ms_per_token: float
     """gamma."""
     replay: str = ""
-    """ZMQ endpoint of the engine's replay socket; empty when it has none."""
+    """ZMQ endpoint of the engine's replay socket; empty: as the engine says, or none."""
     sharing_group: str = "default"
     """The one group whose requests this engine serves (one that cannot report salts serves just one)."""
     drain: bool = False
     """It gets no new requests, and finishes those it has: the step before its lines are deleted."""
     ops_address: str = ""
     """The operations listener of its agent, as an edge's; workers of one agent share it."""
+    dp_rank: int | None = None
+    """Which data-parallel rank of the engine it is: each has a cache of its own. None: the engine has one."""
+    holdings: Literal["events", "predicted"] = "events"
+    """How it is known what it holds: by the engine's events, or, of an engine that sends none, as what edges
+    have sent there within `routing.predicted_ttl_ms` (APPROXIMATE)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ TABLE_MAX: Final = 4_095
 """Table ids index arrays, so that a slip of the pen must not cost gigabytes."""
 
 _SLOTS_MAX: Final = 32
+_DP_RANKS_MAX: Final = 1_024
 _MS_MAX: Final = 60_000.0
 _TOKENS_MAX: Final = 1 << 26
 
@@ -72,6 +73,7 @@ ROUTING: Final[Fields] = {
     "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),
     "broadcast_period_ms": Field(values.integer(1, 3_600_000), _ROUTING.broadcast_period_ms),
     "lease_ms": Field(values.integer(1, 3_600_000), _ROUTING.lease_ms),
+    "predicted_ttl_ms": Field(values.integer(1, 86_400_000), _ROUTING.predicted_ttl_ms),
 }
 
 REGION: Final[Fields] = {"id": Field(values.identifier)}
@@ -97,7 +99,7 @@ WORKER: Final[Fields] = {
     "id": Field(values.identifier),
     "region": Field(values.text),
     "url": Field(values.worker_url),
-    "events": Field(values.endpoint),
+    "events": Field(values.optional_endpoint, ""),
     "table": Field(values.integer(0, TABLE_MAX), UNASSIGNED),
     "slot": Field(values.integer(0, _SLOTS_MAX - 1), UNASSIGNED),
     "prefill_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
@@ -106,6 +108,8 @@ WORKER: Final[Fields] = {
     "sharing_group": Field(values.text, DEFAULT_SHARING_GROUP.id),
     "drain": Field(values.boolean, False),
     "ops_address": Field(values.optional_address, ""),
+    "dp_rank": Field(values.integer(0, _DP_RANKS_MAX - 1), None),
+    "holdings": Field(values.choice("events", "predicted"), "events"),
 }
 
 SHARING_GROUP: Final[Fields] = {

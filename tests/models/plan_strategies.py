@@ -22,7 +22,10 @@ LATENCIES = st.floats(min_value=0.01, max_value=500.0)
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Up to 4 regions, 3 units and 8 workers; every region with workers has an edge."""
+    """Up to 4 regions, 3 units and 8 workers; every region with workers has an edge.
+
+    Workers of a region may be ranks of one engine.
+    """
     ports = iter(range(1_000, 60_000))
     regions = draw(st.lists(IDS, min_size=1, max_size=4, unique=True))
     groups = draw(
@@ -37,12 +40,13 @@ def plans(draw: st.DrawFn) -> Plan:
     workers = []
     for i, name in enumerate(worker_ids):
         region = draw(st.integers(0, len(regions) - 1))
+        dp_rank = draw(st.sampled_from((None, i)))
         workers.append(
             Worker(
                 id=name,
                 region=regions[region],
-                url=f"http://127.0.0.1:{next(ports)}",
-                events=f"tcp://127.0.0.1:{next(ports)}",
+                url=f"http://127.0.0.1:{next(ports) if dp_rank is None else region + 1}",
+                events=draw(st.sampled_from(("", f"tcp://127.0.0.1:{next(ports)}"))),
                 table=region,
                 slot=slots[i],
                 prefill_ms_per_token=draw(RATES),
@@ -51,6 +55,8 @@ def plans(draw: st.DrawFn) -> Plan:
                 sharing_group=draw(st.sampled_from(groups))[0],
                 drain=draw(st.booleans()),
                 ops_address=draw(st.sampled_from(("", "agents.example.net:900"))),
+                dp_rank=dp_rank,
+                holdings=draw(st.sampled_from(("events", "predicted"))),
             )
         )
     return Plan(

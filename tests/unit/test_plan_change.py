@@ -96,6 +96,11 @@ _W = _PLAN.workers
         ),
         (replace(_PLAN, workers=(replace(_W[0], slot=9), *_W[1:])), "worker.worker-us-0.slot"),
         (replace(_PLAN, workers=(replace(_W[0], url="http://h:1"), *_W[1:])), "worker.worker-us-0.url"),
+        (replace(_PLAN, workers=(replace(_W[0], dp_rank=0), *_W[1:])), "worker.worker-us-0.dp_rank"),
+        (
+            replace(_PLAN, workers=(replace(_W[0], holdings="predicted"), *_W[1:])),
+            "worker.worker-us-0.holdings",
+        ),
         (replace(_PLAN, sharing_groups=(SharingGroup("default", "salt"),)), "sharing_group.default"),
         (
             replace(_PLAN, workers=(*_W, replace(_W[0], id="new", slot=5, region="eu"))),

@@ -64,6 +64,22 @@ FAULTS = [
         "worker[0].url",
     ),
     (
+        "a rank of an engine twice",
+        'url = "http://worker-us-1.us',
+        'dp_rank = 1\nurl = "http://worker-us-0.us',
+        "worker[1].url",
+        "each name another dp_rank",
+    ),
+    ("no such rank", US_0, f"dp_rank = 1024\n{US_0}", "worker[0].dp_rank", "not in 0..1023"),
+    (
+        "guessed holdings",
+        US_0,
+        f'holdings = "guessed"\n{US_0}',
+        "worker[0].holdings",
+        "'events', 'predicted'",
+    ),
+    ("no time to live", "lease_ms = 3_000", "predicted_ttl_ms = 0", "routing.predicted_ttl_ms", "not in 1.."),
+    (
         "one URL spelt twice",
         "http://worker-us-1.us",
         "http://WORKER-us-0.us",
@@ -407,3 +423,12 @@ def test_bytes_that_are_no_utf8_name_the_line() -> None:
 @pytest.mark.parametrize("section", ["fleet", "lengths", "region", "worker", "wan_ms", "sharing_group"])
 def test_a_section_of_any_other_shape_is_refused(section: str, value: str) -> None:
     assert section in {path.split(".")[0].split("[")[0] for path, _ in faults_of(f"{section} = {value}")}
+
+
+def test_ranks_of_one_engine_share_its_url_within_a_region() -> None:
+    us_1, eu_0 = US_0.replace("us-0", "us-1"), US_0.replace("us-0.us", "eu-0.eu")
+    text = EXAMPLE_TEXT.replace(us_1, f"dp_rank = 1\n{US_0}").replace(US_0, f"dp_rank = 0\n{US_0}", 1)
+    ranks = parse_plan(text).workers[:2]
+    assert [worker.dp_rank for worker in ranks] == [0, 1]
+    assert ranks[0].url == ranks[1].url
+    assert [path for path, _ in faults_of(text.replace(eu_0, f"dp_rank = 2\n{US_0}"))] == ["worker[2].url"]
