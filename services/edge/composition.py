@@ -27,6 +27,7 @@ from kvcompass.warm import warm
 from services.edge.fleet.index_feed import IndexFeed
 from services.edge.fleet.load_broadcaster import LoadBroadcaster
 from services.edge.fleet.load_service import LoadService
+from services.edge.fleet.prompt_service import PromptService
 from services.edge.fleet.view_service import ViewService
 from services.edge.forwarding.attempt_loop import AttemptLoop
 from services.edge.forwarding.forward import Forwarder
@@ -59,7 +60,7 @@ from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
 from services.runtime.tls import server_context
-from services.wire.rpc import register_load_exchange, register_view_subscriptions
+from services.wire.rpc import register_load_exchange, register_prompts, register_view_subscriptions
 
 
 class EdgeService:
@@ -136,6 +137,7 @@ class EdgeService:
         control = control_app(model, callers, self.readiness, explainer, self.state)
         self.peer = PeerListener(settings, plan, courses, loop, self.metrics)
         self._loads = LoadService(plan, layout, self.role, self.metrics)
+        self._prompts = PromptService(plan, layout, encoder)
         self.registry.register(
             EdgeGauges(self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us)
         )
@@ -152,6 +154,7 @@ class EdgeService:
             hops,
             self.peer,
             self._loads,
+            self._prompts,
             self._broadcaster,
             self._dialer,
             lambda plan: foresee(self.metrics, plan, region),
@@ -238,6 +241,7 @@ class EdgeService:
 
     def _register(self, server: grpc.aio.Server) -> None:
         register_load_exchange(server, self._loads)
+        register_prompts(server, self._prompts)
         register_view_subscriptions(server, self._views)
 
     def _mode(self) -> Mapping[str, Any]:

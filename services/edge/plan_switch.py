@@ -14,6 +14,7 @@ from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from services.edge.fleet.load_broadcaster import LoadBroadcaster
 from services.edge.fleet.load_service import LoadService
+from services.edge.fleet.prompt_service import PromptService
 from services.edge.forwarding.hops import Hops
 from services.edge.listeners.explain import Explainer
 from services.edge.listeners.peer import PeerListener
@@ -38,6 +39,7 @@ class EdgePlanSwitch:
     hops: Hops
     peer: PeerListener
     loads: LoadService
+    prompts: PromptService
     broadcaster: LoadBroadcaster
     dialer: Dialer
     foresee: Callable[[Plan], None]
@@ -70,6 +72,7 @@ class EdgePlanSwitch:
         self.explainer.apply_plan(queries)
         self.peer.apply_plan(seats)
         self.loads.apply_plan(plan)
+        self.prompts.apply_plan(plan)
         self.broadcaster.apply_plan(plan)
         again = [(worker.table, worker.slot) for worker in given_again(fleet_plan, plan)]
         for relay, choice in zip(self.relays, self.choices, strict=True):

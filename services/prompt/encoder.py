@@ -94,6 +94,17 @@ class PromptEncoder:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: self.encode(text, rendered=rendered))
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Of each token of a rendered text, from which character to before which it stands for."""
+        spans: list[tuple[int, int]] = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        return spans
+
+    def spelled(self, token: int) -> str:
+        """Text of one token id, control tokens too. Empty where it has none; part of a letter is a mark."""
+        if self._tokenizer.id_to_token(token) is None:
+            return ""
+        return self._tokenizer.decode([token], skip_special_tokens=False)
+
     def decode(self, tokens: Sequence[int] | NDArray[np.int32]) -> str:
         """Text of token ids, without control tokens. Unknown ids decode to nothing."""
         return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=True)

@@ -21,10 +21,12 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     UnitToEdge,
 )
-from services.wire import index, load
+from kvcompass.self_test.messages import ReadReply, ReadRequest
+from services.wire import index, load, prompt
 
 _INDEX = "kvcompass.v1.IndexMaintenance"
 _LOAD = "kvcompass.v1.LoadExchange"
+_PROMPTS = "kvcompass.v1.Prompts"
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 _Sent = TypeVar("_Sent")
@@ -70,6 +72,14 @@ class LoadExchange(Protocol):
         ...
 
 
+class Prompts(Protocol):
+    """What an edge serves besides. Edges of the version before answer UNIMPLEMENTED."""
+
+    async def read(self, request: ReadRequest, context: Context) -> ReadReply:
+        """How the edge reads a conversation."""
+        ...
+
+
 def register_index_maintenance(server: grpc.aio.Server, service: IndexMaintenance) -> None:
     """Serves `service` on a server that has not started."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
@@ -100,6 +110,16 @@ def register_load_exchange(server: grpc.aio.Server, service: LoadExchange) -> No
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_LOAD, handlers),))
 
 
+def register_prompts(server: grpc.aio.Server, service: Prompts) -> None:
+    """Serves `service` on a server that has not started."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Read": grpc.unary_unary_rpc_method_handler(
+            service.read, prompt.decode_read_request, prompt.encode_read_reply
+        )
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_PROMPTS, handlers),))
+
+
 def report(channel: grpc.aio.Channel) -> Opener[AgentToUnit, UnitToAgent]:
     """Worker agent -> maintenance unit: `call = report(channel)()`, then `call.write` and `read(call)`."""
     return _opener(channel, f"/{_INDEX}/Report", index.encode_agent_to_unit, index.decode_unit_to_agent)
@@ -118,6 +138,20 @@ def report_load(channel: grpc.aio.Channel) -> Opener[AgentLoad, LoadReply]:
 def exchange_load(channel: grpc.aio.Channel) -> Opener[RegionBroadcast, LoadReply]:
     """Edge -> edge of another region."""
     return _opener(channel, f"/{_LOAD}/ExchangeLoad", load.encode_region_broadcast, load.decode_load_reply)
+
+
+async def read_prompt(channel: grpc.aio.Channel, request: ReadRequest, timeout_s: float) -> ReadReply:
+    """Worker agent -> edge of its region. Errors: `grpc.aio.AioRpcError`, `ProtocolError`."""
+    ask = cast(
+        "grpc.aio.UnaryUnaryMultiCallable[ReadRequest, ReadReply | None]",
+        channel.unary_unary(f"/{_PROMPTS}/Read", prompt.encode_read_request, prompt.decode_read_reply),
+    )
+    reply = await ask(request, timeout=timeout_s)
+    if reply is None:
+        raise ProtocolError(
+            "a message could not be decoded; the other side differs in version", field="message"
+        )
+    return reply
 
 
 async def read(call: grpc.aio.StreamStreamCall[_Sent, _Received]) -> _Received | None:
