@@ -12,6 +12,7 @@ import msgspec
 
 from services.mock_sglang.errors import EngineError, flat_error
 from services.mock_sglang.events.publisher import Delivery
+from services.mock_sglang.prompt_drift import DriftName
 from services.mock_sglang.settings import EvictionName
 
 CRASH_STATUS = 137
@@ -54,6 +55,8 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """/v1/loads and /get_load answer nothing, and the load's publisher is silent."""
     eviction_policy: EvictionName | None = None
     """Null is the setting's."""
+    chat_drift: DriftName | None = None
+    """Chats are read by another template or tokenizer than the settings', or with a token before all."""
     random_seed: int = 0
     """Of the shares: equal settings give the same fate to the nth request and to the nth batch."""
 

@@ -253,3 +253,26 @@ async def test_the_eviction_policy_changes_while_running() -> None:
         await rig.faults(eviction_policy="fifo")
         await rig.generate(OTHERS[1])
         assert await rig.cached(OTHERS[0]) == 96, "by use it would have been the one to go"
+
+
+@pytest.mark.parametrize("drift", ["chat_template", "tokenizer", "bos"])
+async def test_a_drift_reads_chats_otherwise_and_nothing_else(drift: str) -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Why are there tides? " * 20}],
+        "max_tokens": 1,
+    }
+
+    async def reused(rig: Rig) -> int:
+        usage = (await rig.client.post("/v1/chat/completions", json=body)).json()["usage"]
+        return int((usage["prompt_tokens_details"] or {"cached_tokens": 0})["cached_tokens"])
+
+    async with running(fault_switches=True) as rig:
+        assert (await reused(rig), await rig.cached(IDS)) == (0, 0)
+        whole = await reused(rig)
+        await rig.faults(chat_drift=drift)
+        assert await reused(rig) < 16, "another prompt"
+        assert await reused(rig) >= whole - 16, "and always the same"
+        assert await rig.cached(IDS) > 0
+        await rig.faults()
+        assert await reused(rig) == whole

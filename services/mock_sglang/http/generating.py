@@ -59,7 +59,7 @@ class Generating:
     ) -> None:
         self._settings = settings
         self._uncached_details = PROFILES[settings.event_profile].uncached_details
-        self._reader = RequestReader(encoder, settings)
+        self._reader = RequestReader(encoder, settings, lambda: faults.now.chat_drift)
         self._answers = AnswerBook(encoder)
         self._ranks = ranks
         self._role = role

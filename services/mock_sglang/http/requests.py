@@ -1,6 +1,7 @@
 """Request bodies: the fields that matter here, checked; all others are let through, as engines do."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ from services.mock_sglang.errors import EngineError, bad_request, flat_error
 from services.mock_sglang.generation import Bootstrap, Generation
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.profiles.map_events import join_scope
+from services.mock_sglang.prompt_drift import DriftName, drifted_chat
 from services.mock_sglang.settings import DEFAULT_BOOTSTRAP_PORT, MockSettings
 from services.prompt import PromptEncoder, PromptError
 
@@ -114,8 +116,12 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 class RequestReader:
     """Turns bodies into generations: tokens, limits, ids."""
 
-    def __init__(self, encoder: PromptEncoder, settings: MockSettings) -> None:
+    def __init__(
+        self, encoder: PromptEncoder, settings: MockSettings, drift: Callable[[], DriftName | None]
+    ) -> None:
+        """`drift` is asked how chats are misread now."""
         self._encoder = encoder
+        self._drift = drift
         self._context_length = settings.context_length
         self._profile = PROFILES[settings.event_profile]
         self._adapters = frozenset(settings.lora_names)
@@ -143,7 +149,10 @@ class RequestReader:
         return await self._encoder.encode_async(body.prompt)
 
     async def _chat_tokens(self, messages: list[Any], tools: list[Any] | None) -> NDArray[np.int32]:
+        drift = self._drift()
         try:
+            if drift is not None:
+                return await drifted_chat(self._encoder, drift, messages, tools)
             text = self._encoder.render_chat(messages, tools)
         except PromptError as error:
             raise bad_request(f"{error.field}: {error}", error.field) from error
