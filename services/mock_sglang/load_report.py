@@ -14,6 +14,8 @@ class RankLoad:
     model: ModelLoad
     time_scale: float
     max_running_requests: int
+    finished_requests: int
+    """Answered to their end since the start."""
 
     @property
     def usage(self) -> float:
@@ -56,9 +58,12 @@ class RankLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """The load of every dp rank at one instant."""
+    """The load of dp ranks at one instant."""
 
     version: str
     timestamp_s: float
     """Seconds since 1970."""
+    dp_size: int
+    """Ranks that the engine has."""
     ranks: Sequence[RankLoad]
+    """All of them, or the one that was asked for."""

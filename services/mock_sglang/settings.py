@@ -93,6 +93,8 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """The version of SGLang that is played: its events, its load routes, its /server_info."""
     load_publish_endpoint: str = ""
     """ZMQ endpoint that the load is published on (0.5.23); empty publishes none."""
+    routes_off: tuple[str, ...] = ()
+    """Paths that answer 404, as behind a gateway that passes only some on."""
     dp_size: int = 1
     """Data-parallel ranks. Each has an engine and a cache of its own, as large as the settings say, and
     publishes on the event, replay and load port + its number."""
@@ -122,6 +124,9 @@ class MockSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise SettingsError(
                 "host_cache_tokens: must be 0 or hold at least one page", field="host_cache_tokens"
             )
+        for path in self.routes_off:
+            if not path.startswith("/"):
+                raise SettingsError(f"routes_off: {path!r} is no path", field="routes_off")
         if self.replay_endpoint and not self.event_endpoint:
             raise SettingsError(
                 "replay_endpoint: nothing to replay without event_endpoint", field="replay_endpoint"

@@ -1,47 +1,36 @@
-"""Asks an engine over HTTP how busy it is. Never `/health`: that makes an engine generate, for a second."""
+"""HTTP to one engine: bounded answers, a timeout on each. Never `/health`: SGLang generates there."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, TypeVar
 
 import aiohttp
 import msgspec
 
 from kvcompass.errors import KVCompassError
-from kvcompass.roles.queue_estimate import EngineLoad
+
+_Answer = TypeVar("_Answer")
+
+JSON_BYTES: Final = 1 << 20
+"""Of one answer in JSON; a thousand ranks take half of it."""
+_NOT_THERE: Final = frozenset({404, 405, 410, 501})
+_NO_KEY: Final = frozenset({401, 403})
 
 
 class EngineError(KVCompassError):
     """An engine does not answer, or answers what cannot be used."""
 
 
-_ANSWER_BYTES: Final = 1 << 20
-"""Of one answer; a thousand ranks take half of it."""
-
-# Sums over the ranks fit the protocol's uint32 (requests) and uint64 (the rest), so encoders cannot fail.
-_Requests = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
-_Amount = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+class NotThereError(EngineError):
+    """The engine has no such route."""
 
 
-class _Rank(msgspec.Struct, frozen=True):
-    """One entry of `loads`; an engine of several data-parallel ranks has several."""
-
-    num_running_reqs: _Requests
-    num_waiting_reqs: _Requests
-    num_used_tokens: _Amount = 0
-    max_total_num_tokens: _Amount = 0
-    num_waiting_uncached_tokens: _Amount | None = None
-    total_prefill_uncached_tokens: _Amount | None = None
-    total_prefill_busy_us: _Amount | None = None
-
-
-class _Loads(msgspec.Struct, frozen=True):
-    loads: Annotated[list[_Rank], msgspec.Meta(max_length=1_024)]
+class MalformedError(EngineError):
+    """An answer that cannot be used. `field` is the place in it, or the route where it has none."""
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
     page_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
 
 
-_LOADS = msgspec.json.Decoder(_Loads)
 _INFO = msgspec.json.Decoder(_ServerInfo)
 
 
@@ -62,54 +51,75 @@ class EngineClient:
         if self._session is not None:
             await self._session.close()
 
-    async def load(self) -> EngineLoad:
-        """Return the sum over the engine's ranks. Errors: EngineError."""
-        answer = await self._get("/v1/loads", _LOADS)
-        ranks: list[_Rank] = answer.loads
-        if not ranks:
-            raise EngineError("/v1/loads names no rank", field="loads")
-        return EngineLoad(
-            running=sum(rank.num_running_reqs for rank in ranks),
-            waiting=sum(rank.num_waiting_reqs for rank in ranks),
-            used_tokens=sum(rank.num_used_tokens for rank in ranks),
-            max_tokens=sum(rank.max_total_num_tokens for rank in ranks),
-            waiting_uncached_tokens=_sum([rank.num_waiting_uncached_tokens for rank in ranks]),
-            prefill_uncached_tokens=_sum([rank.total_prefill_uncached_tokens for rank in ranks]),
-            prefill_busy_us=_sum([rank.total_prefill_busy_us for rank in ranks]),
-        )
-
     async def page_size(self) -> int | None:
         """Return the engine's block size in tokens; None when it does not say. Errors: EngineError."""
-        answer = await self._get("/server_info", _INFO)
-        size: int | None = answer.page_size
-        return size
+        return (await self.get("/server_info", _INFO)).page_size
 
-    async def _get(self, path: str, decoder: msgspec.json.Decoder[Any]) -> Any:
+    async def get(self, path: str, decoder: msgspec.json.Decoder[_Answer]) -> _Answer:
+        """Ask for JSON. Errors: EngineError; MalformedError names what in the answer cannot be used."""
+        return decoded(decoder, await self.get_bytes(path, JSON_BYTES), path.partition("?")[0])
+
+    async def get_bytes(self, path: str, most: int) -> bytes:
+        """Ask for at most so many bytes. Errors: EngineError."""
+        return await self._ask("GET", path, None, most, self._timeout)
+
+    async def post(self, path: str, body: bytes, timeout_s: float) -> bytes:
+        """Send JSON and return the answer, within a time of its own. Errors: EngineError.
+
+        Cancelling the call closes the connection.
+        """
+        return await self._ask("POST", path, body, JSON_BYTES, aiohttp.ClientTimeout(total=timeout_s))
+
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, most: int, within: aiohttp.ClientTimeout
+    ) -> bytes:
         assert self._session is not None, "used outside of its context"
+        headers = {"content-type": "application/json"} if body is not None else None
+        route = path.partition("?")[0]
         try:
-            async with self._session.get(f"{self._base}{path}") as response:
+            async with self._session.request(
+                method,
+                f"{self._base}{path}",
+                data=body,
+                headers=headers,
+                timeout=within,
+                allow_redirects=False,
+            ) as response:
                 if response.status != 200:
-                    raise EngineError(f"{path} answers {response.status}", field=path)
-                return decoder.decode(await _body(response, path))
+                    raise _refused(route, response.status)
+                return await _body(response, route, most)
         except TimeoutError as error:
-            raise EngineError(f"{path} does not answer in time", field=path) from error
+            raise EngineError(f"{route} does not answer in time", field=route) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise EngineError(f"{path}: {type(error).__name__}", field=path) from error
-        except msgspec.DecodeError as error:
-            raise EngineError(f"{path} answers what cannot be used: {error}", field=path) from error
-        except RecursionError as error:
-            raise EngineError(f"{path} answers what is nested too deeply", field=path) from error
+            raise EngineError(f"{route}: {type(error).__name__}", field=route) from error
 
 
-async def _body(response: aiohttp.ClientResponse, path: str) -> bytes:
+def decoded(
+    decoder: msgspec.json.Decoder[_Answer] | msgspec.msgpack.Decoder[_Answer], body: bytes, path: str
+) -> _Answer:
+    """Decode what an engine said at `path`. Errors: MalformedError."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason, _, where = str(error).partition(" - at `$")
+        field = where.strip("`.") or path
+        raise MalformedError(f"{path} answers what cannot be used: {field}: {reason}", field=field) from error
+    except RecursionError as error:
+        raise MalformedError(f"{path} answers what is nested too deeply", field=path) from error
+
+
+def _refused(path: str, status: int) -> EngineError:
+    if status in _NOT_THERE:
+        return NotThereError(f"{path} answers {status}", field=path)
+    if status in _NO_KEY:
+        return EngineError(f"{path} answers {status}: set engine.api_key to the engine's key", field=path)
+    return EngineError(f"{path} answers {status}", field=path)
+
+
+async def _body(response: aiohttp.ClientResponse, path: str, most: int) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > _ANSWER_BYTES:
-            raise EngineError(f"{path} answers more than {_ANSWER_BYTES} bytes", field=path)
+        if len(body) > most:
+            raise MalformedError(f"{path} answers more than {most} bytes", field=path)
     return bytes(body)
-
-
-def _sum(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

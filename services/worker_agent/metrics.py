@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from kvcompass.roles.worker_agent import AgentState
 from services.runtime.epoch import now_us
+from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.served_worker import ServedWorker
 
 _Read = Callable[[ServedWorker], float]
@@ -35,6 +36,8 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
     "replay_failures": ("Replays that were not answered.", lambda w: w.follower.replay_failures),
     "engine_restarts": ("Times that another engine process was found.", lambda w: w.agent.engine_restarts),
     "load_failures": ("Questions for the load that failed.", lambda w: w.load_failures),
+    "load_choices": ("Times that the load was taken from another source.", lambda w: w.loads.choices),
+    "malformed_loads": ("Published loads that could not be read.", lambda w: w.loads.malformed),
     "stored_blocks": ("Blocks told to be stored.", lambda w: w.agent.holdings.events.stored_blocks),
     "removed_blocks": ("Blocks told to be removed.", lambda w: w.agent.holdings.events.removed_blocks),
     "clears": ("Times that the cache was cleared.", lambda w: w.agent.holdings.events.clears),
@@ -71,6 +74,7 @@ class AgentCollector(Collector):
                 counter.add_metric([worker.agent.worker.id], read(worker))
             yield counter
         yield self._states()
+        yield self._load_sources()
         yield self._ignored()
         yield from self._reports()
 
@@ -81,6 +85,17 @@ class AgentCollector(Collector):
         for worker in self._workers:
             for state in AgentState:
                 family.add_metric([worker.agent.worker.id, state.value], int(worker.agent.state is state))
+        return family
+
+    def _load_sources(self) -> Metric:
+        family = GaugeMetricFamily(
+            "kvcompass_worker_agent_load_source",
+            "1 for the source that a worker's load was last heard from.",
+            labels=["worker", "source"],
+        )
+        for worker in self._workers:
+            for kind in SourceKind:
+                family.add_metric([worker.agent.worker.id, kind.value], int(worker.loads.kind is kind))
         return family
 
     def _ignored(self) -> Metric:

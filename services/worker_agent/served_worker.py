@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 import grpc.aio
 import zmq.asyncio
@@ -16,6 +17,7 @@ from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_follower import EngineFollower
+from services.worker_agent.load_sources.reader import LoadReader
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.report_stream import ReportStream
 from services.worker_agent.settings import WorkerAgentSettings, repeated_stores, tree_limits
@@ -52,6 +54,16 @@ class ServedWorker:
             dialer.url(worker.url),
             api_key=settings.engine.api_key,
             timeout_ms=settings.engine.load_timeout_ms,
+        )
+        self.loads = LoadReader(
+            self._client,
+            context,
+            worker_id=worker_id,
+            url=worker.url,
+            dial=dialer.url,
+            rank=worker.dp_rank,
+            settings=settings.engine,
+            now_us=now_us,
         )
         self.follower = EngineFollower(
             self.agent,
@@ -101,14 +113,15 @@ class ServedWorker:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        async with self._client, asyncio.TaskGroup() as group:
-            group.create_task(self._poll_load(), name=f"load of {self.agent.worker.id}")
-            group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
-            for report in self.reports.values():
-                group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
-            self._running = group
-            for stream in self.load_streams:
-                self._begin(group, stream)
+        with closing(self.loads):
+            async with self._client, asyncio.TaskGroup() as group:
+                group.create_task(self._poll_load(), name=f"load of {self.agent.worker.id}")
+                group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
+                for report in self.reports.values():
+                    group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
+                self._running = group
+                for stream in self.load_streams:
+                    self._begin(group, stream)
 
     def apply_plan(self, plan: Plan) -> None:
         """Goes by the next version of the plan, which has this worker."""
@@ -151,17 +164,20 @@ class ServedWorker:
 
     async def _poll_load(self) -> None:
         loop = asyncio.get_running_loop()
-        period_s = self._settings.load_period_ms / 1_000
-        failures = 0
+        failures = restarts = 0
         while True:
             asked = loop.time()
+            if restarts != self.agent.engine_restarts:
+                restarts = self.agent.engine_restarts
+                self.loads.reconsider()
             try:
-                load = await self._client.load()
+                load = await self.loads.read()
             except EngineError as error:
                 failures += 1
                 self.load_failures += 1
                 self.load_problem = str(error)
                 if failures == self._settings.failures_before_unreachable:
+                    self.loads.reconsider()
                     self._engine_gone()
             else:
                 failures = 0
@@ -170,7 +186,7 @@ class ServedWorker:
                 self.follower.engine_answers()
             for stream in self.load_streams:
                 stream.wake()
-            rest_s = period_s * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
+            rest_s = self.loads.period_ms / 1_000 * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
             await asyncio.sleep(max(0.0, rest_s))
 
     def _engine_gone(self) -> None:

@@ -17,10 +17,13 @@ from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.http_server import HttpServer
 from services.wire.load import decode_agent_load, encode_agent_load
 from services.worker_agent import engine_follower, event_source
-from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError
 from services.worker_agent.engine_follower import EngineFollower
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 from services.worker_agent.event_source import LiveEvents
+from services.worker_agent.load_sources.get_load import GetLoad
+from services.worker_agent.load_sources.metrics_page import PAGE_BYTES, MetricsPage
+from services.worker_agent.load_sources.v1_loads import V1Loads
 from services.worker_agent.settings import EngineSettings
 from tests.models.agent_fleets import agent_plan
 from tests.services.agent_doubles import eventually
@@ -47,27 +50,117 @@ def loads(*ranks: dict[str, Any]) -> bytes:
     return orjson.dumps({"loads": [{"num_running_reqs": 1, "num_waiting_reqs": 0, **rank} for rank in ranks]})
 
 
+def v1_loads(*, stalled_ms: int = 30_000, clock: list[int] | None = None) -> V1Loads:
+    return V1Loads(None, stalled_ms=stalled_ms, now_us=lambda: clock[0] if clock else 0)
+
+
 @pytest.mark.parametrize(
-    "body",
+    ("body", "field"),
     [
-        loads({"num_running_reqs": -1}),
-        loads({"num_waiting_reqs": 2**32}),
-        loads({"num_used_tokens": -5}),
-        loads({"max_total_num_tokens": 2**63 - 1}),
-        loads({"num_waiting_uncached_tokens": -1}),
-        loads({"num_running_reqs": True}),
-        loads(*[{}] * 1_025),
-        loads({"x": "a" * (2 << 20)}),
-        b'{"loads":[{"num_running_reqs":1,"num_waiting_reqs":0,"x":%b%b}]}' % (b"[" * DEEP, b"]" * DEEP),
-        b'{"loads":[]}',
-        b"not json",
+        (loads({"num_running_reqs": -1}), "loads[0].num_running_reqs"),
+        (loads({"num_waiting_reqs": 2**32}), "loads[0].num_waiting_reqs"),
+        (loads({"num_used_tokens": -5}), "loads[0].num_used_tokens"),
+        (loads({"max_total_num_tokens": 2**63 - 1}), "loads[0].max_total_num_tokens"),
+        (loads({"num_waiting_uncached_tokens": -1}), "loads[0].num_waiting_uncached_tokens"),
+        (loads({"num_running_reqs": True}), "loads[0].num_running_reqs"),
+        (loads({"dp_rank": -1}), "loads[0].dp_rank"),
+        (loads(*[{}] * 1_025), "loads"),
+        (loads({"x": "a" * (2 << 20)}), "/v1/loads"),
+        (
+            b'{"loads":[{"num_running_reqs":1,"num_waiting_reqs":0,"x":%b%b}]}' % (b"[" * DEEP, b"]" * DEEP),
+            "/v1/loads",
+        ),
+        (b'{"loads":[]}', "dp_rank"),
+        (b"not json", "/v1/loads"),
     ],
-    ids=lambda body: body[:60].decode(),
+    ids=lambda value: str(value[:60]),
 )
-async def test_a_load_that_cannot_be_is_an_engine_error(body: bytes) -> None:
+async def test_a_load_that_cannot_be_names_its_field(body: bytes, field: str) -> None:
     async with answering(body) as client:
-        with pytest.raises(EngineError):
-            await client.load()
+        with pytest.raises(MalformedError) as caught:
+            await v1_loads().read(client)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("rank", "field"),
+    [
+        ({"num_reqs": -1, "num_waiting_reqs": 0}, "[0].num_reqs"),
+        ({"num_reqs": 2, "num_waiting_reqs": 3}, "num_waiting_reqs"),
+        (
+            {"num_reqs": 2, "num_waiting_reqs": 1, "num_tokens": 1, "num_pending_tokens": 2},
+            "num_pending_tokens",
+        ),
+        ({"num_reqs": 2}, "[0]"),
+    ],
+    ids=str,
+)
+async def test_a_get_load_that_cannot_be_names_its_field(rank: dict[str, int], field: str) -> None:
+    async with answering(orjson.dumps([rank])) as client:
+        with pytest.raises(MalformedError) as caught:
+            await GetLoad(None).read(client)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("page", "field"),
+    [
+        (b"sglang:num_running_reqs NaN\n", "sglang:num_running_reqs"),
+        (b"sglang:num_running_reqs +Inf\n", "sglang:num_running_reqs"),
+        (b"sglang:num_running_reqs -1\n", "sglang:num_running_reqs"),
+        (b"sglang:num_running_reqs 1e9\n", "sglang:num_running_reqs"),
+        (b"sglang:num_running_reqs soon\n", "sglang:num_running_reqs"),
+        (b'sglang:num_running_reqs{a="\xff"} 1\n', "sglang:num_running_reqs"),
+        (b"vllm:num_requests_running 0\nvllm:kv_cache_usage_perc 1.5\n", "vllm:kv_cache_usage_perc"),
+        (b"sglang:num_queue_reqs 0\n" * 20_000, "sglang:num_queue_reqs"),
+        (b"# " + b"x" * PAGE_BYTES, "/metrics/"),
+        (b"up 1\n", "/metrics"),
+        (b"<html>welcome</html>", "/metrics"),
+    ],
+    ids=lambda value: str(value[:50]),
+)
+async def test_a_page_of_metrics_that_cannot_be_names_the_metric(page: bytes, field: str) -> None:
+    async with answering(page) as client:
+        with pytest.raises(EngineError) as caught:
+            await MetricsPage(None).read(client)
+    assert caught.value.field == field
+
+
+async def test_a_scheduler_that_writes_nothing_new_hangs_though_http_answers() -> None:
+    clock = [0]
+    source = v1_loads(stalled_ms=1_000, clock=clock)
+    async with answering(loads({"timestamp": 5.0})) as client:
+        await source.read(client)
+        clock[0] = 1_000_000
+        await source.read(client)
+        clock[0] = 1_001_000
+        with pytest.raises(EngineError, match="scheduler hangs"):
+            await source.read(client)
+    async with answering(loads({"timestamp": 5.5})) as client:
+        await source.read(client)
+    async with answering(loads({})) as client:
+        await source.read(client)
+        clock[0] = 9_000_000
+        await source.read(client)
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    """It would take the engine's key to wherever it says."""
+    asked: list[str] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        headers = [(b"location", b"/elsewhere"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 307, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    server = HttpServer(app, "127.0.0.1:0")
+    await server.start()
+    async with EngineClient(f"http://127.0.0.1:{server.port}", api_key="k" * 16, timeout_ms=2_000) as client:
+        with pytest.raises(EngineError, match="answers 307"):
+            await v1_loads().read(client)
+    await server.stop(drain_s=0.0)
+    assert asked == ["/v1/loads"]
 
 
 @pytest.mark.parametrize("size", [0, -16, 2**40])
@@ -85,7 +178,7 @@ async def test_the_largest_load_that_is_believed_can_be_sent() -> None:
         "max_total_num_tokens": 1 << 48,
     }
     async with answering(loads(*[most] * 1_024)) as client:
-        told = await client.load()
+        told = await v1_loads().read(client)
     load = WorkerLoad(
         "w",
         WorkerState.READY,

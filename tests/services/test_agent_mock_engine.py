@@ -77,6 +77,10 @@ async def test_prompts_are_found_and_a_flush_withdraws_them() -> None:
             await eventually(lambda: bool(edge.loads) and edge.loads[-1].max_tokens > 0, "the load is told")
             metrics = (await client.get(f"http://127.0.0.1:{process.ops.port}/metrics")).text
             assert 'kvcompass_worker_agent_state{state="exact",worker="us-0"} 1.0' in metrics
+            assert 'kvcompass_worker_agent_load_source{source="v1_loads",worker="us-0"} 1.0' in metrics
+            assert 'kvcompass_worker_agent_load_source{source="vllm_metrics",worker="us-0"} 0.0' in metrics
+            assert told["load_source"] == "v1_loads"
+            assert "prefill_rate" in told["load_lacks"]
             assert 'kvcompass_worker_agent_clears_total{worker="us-0"} 2.0' in metrics
         finally:
             running.cancel()

@@ -98,3 +98,73 @@ def test_where_memory_is_full_the_next_request_waits(
 
 def test_an_idle_engine_is_never_full() -> None:
     assert QueueEstimate(RATE, QUANTUM).queue_ms(EngineLoad(0, 0, 1_000, 1_000)) == 0.0
+
+
+def answered(requests: int, uncached: int) -> EngineLoad:
+    return load(0)._replace(finished_requests=requests, finished_uncached_tokens=uncached)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50_000)), min_size=1, max_size=20))
+def test_the_mean_of_counted_requests_stays_between_what_they_took(answers: list[tuple[int, int]]) -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    seen = [estimate.mean_uncached_tokens]
+    requests = tokens = 0
+    estimate.on_engine_load(answered(0, 0))
+    for more, each in answers:
+        requests, tokens = requests + more, tokens + more * each
+        estimate.on_engine_load(answered(requests, tokens))
+        seen += [float(each)] * bool(more)
+        assert min(seen) - 1e-6 <= estimate.mean_uncached_tokens <= max(seen) + 1e-6
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 10_000))
+def test_it_makes_no_difference_how_often_the_counters_are_read(first: int, second: int, each: int) -> None:
+    often, seldom = QueueEstimate(RATE, QUANTUM), QueueEstimate(RATE, QUANTUM)
+    for estimate, reads in ((often, [first, first + second]), (seldom, [first + second])):
+        estimate.on_engine_load(answered(0, 0))
+        for requests in reads:
+            estimate.on_engine_load(answered(requests, requests * each))
+    assert often.mean_uncached_tokens == pytest.approx(seldom.mean_uncached_tokens)
+
+
+def test_stored_chains_count_only_while_the_engine_does_not_count() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    estimate.on_engine_load(answered(0, 0))
+    estimate.on_engine_load(answered(100, 200 * 100))
+    estimate.on_events(chain(8_192, 1))
+    assert estimate.mean_uncached_tokens == pytest.approx(200, rel=0.01)
+    estimate.on_engine_load(load(0))
+    estimate.on_events(chain(8_192, 1_000))
+    assert estimate.mean_uncached_tokens > 900, "its source is another, which does not"
+
+
+def test_counters_of_answers_that_go_back_are_a_new_engine() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    for requests, tokens in [(10, 1_000), (20, 2_000), (1, 90_000), (2, 90_100)]:
+        estimate.on_engine_load(answered(requests, tokens))
+    assert 100 < estimate.mean_uncached_tokens < 1_024, "the first answers of the new one are not counted"
+
+
+def test_a_source_without_prefill_counters_forgets_those_of_the_one_before() -> None:
+    estimate = QueueEstimate(RATE, QUANTUM)
+    counted = load(0, prefill_uncached_tokens=1_000, prefill_busy_us=100_000)
+    estimate.on_engine_load(counted)
+    estimate.on_engine_load(load(0))
+    estimate.on_engine_load(counted._replace(prefill_uncached_tokens=90_000, prefill_busy_us=100_001))
+    assert estimate.measured_ms_per_token == 0.0, "another engine's counters, for all that is known"
+
+
+@given(st.integers(0, 64), st.integers(0, 4_000))
+def test_memory_that_is_not_told_is_never_full(running: int, used: int) -> None:
+    assert QueueEstimate(RATE, QUANTUM).queue_ms(EngineLoad(running, 0, used, 0)) == 0.0
+
+
+def test_what_a_load_lacks_is_named() -> None:
+    assert load(0).lacks == (
+        "waiting_uncached_tokens",
+        "prefill_rate",
+        "uncached_tokens_of_a_request",
+        "memory",
+    )
+    told = EngineLoad(1, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert told.lacks == ()

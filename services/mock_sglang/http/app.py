@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from urllib.parse import parse_qs
 
 from services.mock_sglang.errors import EngineError, flat_error
 from services.mock_sglang.faults import FaultSwitches, read_faults
@@ -59,6 +61,7 @@ class MockApp:
             ("GET", "/get_server_info"): self._server_info,
             ("GET", "/v1/loads"): self._loads,
             ("GET", "/metrics"): self._metrics,
+            ("GET", "/metrics/"): self._metrics,
             ("POST", "/flush_cache"): self._flush,
             ("GET", "/flush_cache"): self._flush,
             ("POST", "/abort_request"): self._abort,
@@ -67,6 +70,8 @@ class MockApp:
             self._routes["GET", "/ready"] = self._ready
         if self._profile.get_load is not None:
             self._routes["GET", "/get_load"] = self._get_load
+        off = frozenset(settings.routes_off)
+        self._routes = {key: handler for key, handler in self._routes.items() if key[1] not in off}
         if settings.fault_switches:
             self._routes["GET", FAULTS_PATH] = self._show_faults
             self._routes["PUT", FAULTS_PATH] = self._set_faults
@@ -121,8 +126,13 @@ class MockApp:
     async def _server_info(self, _scope: Message, _receive: Receive, send: Send) -> None:
         await send_json(send, 200, info.server_info(self._settings, self._ranks))
 
-    async def _loads(self, _scope: Message, _receive: Receive, send: Send) -> None:
-        await send_json(send, 200, self._profile.loads(await self._report()))
+    async def _loads(self, scope: Message, _receive: Receive, send: Send) -> None:
+        report = await self._report()
+        wanted = parse_qs(scope["query_string"].decode("latin-1")).get("dp_rank")
+        if wanted is not None:
+            ranks = [load for load in report.ranks if str(load.dp_rank) == wanted[-1]]
+            report = replace(report, ranks=ranks)
+        await send_json(send, 200, self._profile.loads(report))
 
     async def _get_load(self, _scope: Message, _receive: Receive, send: Send) -> None:
         assert self._profile.get_load is not None

@@ -56,11 +56,11 @@ def _rank(load: RankLoad) -> dict[str, Any]:
 
 def _ranked(report: LoadReport, load: RankLoad) -> dict[str, Any]:
     """The only rank of an engine has no number."""
-    return {"dp_rank": load.dp_rank} if len(report.ranks) > 1 else {}
+    return {"dp_rank": load.dp_rank} if report.dp_size > 1 else {}
 
 
 def _mean(values: list[float]) -> float:
-    return round(sum(values) / len(values), 4)
+    return round(sum(values) / len(values), 4) if values else 0.0
 
 
 def get_load(report: LoadReport) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def get_load(report: LoadReport) -> list[dict[str, Any]]:
         {
             "rid": None,
             "http_worker_ipc": None,
-            "dp_rank": load.dp_rank if len(report.ranks) > 1 else None,
+            "dp_rank": load.dp_rank if report.dp_size > 1 else None,
             "num_reqs": load.requests,
             "num_waiting_reqs": load.model.waiting,
             "num_tokens": load.model.used_tokens + load.model.waiting_tokens,

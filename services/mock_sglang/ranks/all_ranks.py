@@ -38,7 +38,7 @@ class Ranks:
 
     def report(self) -> LoadReport:
         """The load of all of them now."""
-        return LoadReport(self._version, time.time(), [rank.load() for rank in self.all])
+        return LoadReport(self._version, time.time(), len(self.all), [rank.load() for rank in self.all])
 
     @property
     def resident_blocks(self) -> int:

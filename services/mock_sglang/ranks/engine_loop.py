@@ -56,6 +56,8 @@ class EngineLoop:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for: int | None = None
         self._flights: dict[str, Flight] = {}
+        self.finished_requests = 0
+        """Answered to their end since the engine started."""
         self._settle()
 
     @property
@@ -108,6 +110,7 @@ class EngineLoop:
         """Go on with another engine, whose model time begins now. Requests under way must have ended."""
         assert not self._flights
         self._engine = engine
+        self.finished_requests = 0
         self._origin = self._loop.time() if self._stopped_at is None else self._stopped_at
         self._settle()
 
@@ -156,6 +159,7 @@ class EngineLoop:
             flight.host_tokens = step.cached_host_tokens
             flight.finished = step.finished
             if step.finished:
+                self.finished_requests += 1
                 del self._flights[step.request_id]
             if step.finished or step.generated == 1 or step.generated % self._interval == 0:
                 flight.wake()

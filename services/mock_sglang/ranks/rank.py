@@ -65,8 +65,14 @@ class Rank:
 
     def load(self) -> RankLoad:
         """The load now."""
-        settings = self._settings
-        return RankLoad(self.number, self.engine.load(), settings.time_scale, settings.max_running_requests)
+        settings, engine = self._settings, self.engine
+        return RankLoad(
+            self.number,
+            engine.load(),
+            settings.time_scale,
+            settings.max_running_requests,
+            engine.finished_requests,
+        )
 
     def apply(self, faults: Faults) -> None:
         """Be as faulty as this from now on."""

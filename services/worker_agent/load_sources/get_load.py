@@ -1,0 +1,58 @@
+"""`/get_load` of SGLang up to 0.5.20."""
+
+from typing import Annotated, Final
+
+import msgspec
+
+from kvcompass.roles.queue_estimate import EngineLoad
+from services.worker_agent.engine_client import EngineClient, MalformedError
+from services.worker_agent.load_sources.source import (
+    RANKS_MOST,
+    Amount,
+    Requests,
+    SourceKind,
+    of_rank,
+)
+
+_PATH: Final = "/get_load"
+
+
+class _Rank(msgspec.Struct, frozen=True):
+    num_reqs: Requests
+    """Running and waiting."""
+    num_waiting_reqs: Requests
+    num_tokens: Amount = 0
+    """In use and waiting."""
+    num_pending_tokens: Amount = 0
+    """Waiting; not told by 0.5.10, whose waiting prompts so count as memory in use."""
+    dp_rank: Annotated[int, msgspec.Meta(ge=0, le=RANKS_MOST)] | None = None
+
+
+_RANKS = msgspec.json.Decoder(Annotated[list[_Rank], msgspec.Meta(max_length=RANKS_MOST)])
+
+
+class GetLoad:
+    """`LoadSource`."""
+
+    kind: Final = SourceKind.GET_LOAD
+    is_page: Final = False
+
+    def __init__(self, rank: int | None) -> None:
+        self._rank = rank
+
+    async def read(self, client: EngineClient) -> EngineLoad:
+        """The sum over the worker's ranks. Errors: EngineError."""
+        answer = await client.get(_PATH, _RANKS)
+        entries = ((each.dp_rank, each) for each in answer)
+        ranks = [each for _, each in of_rank(entries, self._rank, _PATH)]
+        for rank in ranks:
+            if rank.num_waiting_reqs > rank.num_reqs:
+                raise MalformedError(f"{_PATH} tells more waiting than all", field="num_waiting_reqs")
+            if rank.num_pending_tokens > rank.num_tokens:
+                raise MalformedError(f"{_PATH} tells more pending than all", field="num_pending_tokens")
+        return EngineLoad(
+            running=sum(rank.num_reqs - rank.num_waiting_reqs for rank in ranks),
+            waiting=sum(rank.num_waiting_reqs for rank in ranks),
+            used_tokens=sum(rank.num_tokens - rank.num_pending_tokens for rank in ranks),
+            max_tokens=0,
+        )

@@ -1,0 +1,134 @@
+"""What SGLang 0.5.23 publishes over ZMQ with `--load-publish-endpoint`: `[b"load", seq, LoadStat]`."""
+
+from collections.abc import Callable
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from kvcompass.roles.queue_estimate import EngineLoad
+from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, decoded
+from services.worker_agent.load_sources.source import Amount, Requests
+
+_TOPIC: Final = b"load"
+_QUEUED: Final = 256
+"""Loads between two looks: engines tell one every few steps. What overflows was older than nothing."""
+_FRAME_BYTES: Final = 16 << 10
+
+
+class _LoadStat(msgspec.Struct, frozen=True, array_like=True, tag="LoadStat"):
+    """Later versions append fields."""
+
+    num_running_reqs: Requests
+    num_waiting_reqs: Requests
+    num_tokens: Amount
+    max_total_num_tokens: Amount
+    attn_dp_rank: int | None = None
+    num_waiting_uncached_tokens: Amount | None = None
+    num_total_tokens: Amount | None = None
+    max_running_requests: Amount | None = None
+    total_prefill_uncached_tokens: Amount | None = None
+    total_prefill_busy_us: Amount | None = None
+
+
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
+class _KvEvents(msgspec.Struct, frozen=True):
+    load_endpoint_port_base: _Port | None = None
+    dp_size: Annotated[int, msgspec.Meta(ge=1, le=1_024)] = 1
+
+
+class _ServerInfo(msgspec.Struct, frozen=True):
+    kv_events: _KvEvents | None = None
+
+
+_INFO = msgspec.json.Decoder(_ServerInfo)
+_STAT = msgspec.msgpack.Decoder(_LoadStat)
+
+
+async def load_endpoint(client: EngineClient, url: str, rank: int | None) -> str | None:
+    """Where a rank's load is published; None where none is, or where a worker is several ranks.
+
+    Args:
+        client: Of the engine.
+        url: The engine's, whose host the publisher has too.
+        rank: The worker's; None for a whole engine.
+
+    Errors: EngineError.
+    """
+    told = (await client.get("/server_info", _INFO)).kv_events
+    if told is None or told.load_endpoint_port_base is None or (rank is None and told.dp_size > 1):
+        return None
+    host = urlsplit(url).hostname or ""
+    return f"tcp://{f'[{host}]' if ':' in host else host}:{told.load_endpoint_port_base + (rank or 0)}"
+
+
+class LoadSocket:
+    """What was published since the last look. Reconnects by itself; close it."""
+
+    def __init__(
+        self, context: zmq.asyncio.Context, endpoint: str, now_us: Callable[[], int], quiet_ms: int
+    ) -> None:
+        """`quiet_ms`: SGLang repeats a load that has not changed every second. Errors: EngineError."""
+        self._now_us = now_us
+        self._quiet_us = quiet_ms * 1_000
+        self._heard_at_us: int | None = None
+        self.malformed = 0
+        """Messages that were no load. Monotonic."""
+        self.problem = ""
+        """What was wrong with the last of them."""
+        self._socket = context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.RCVHWM, _QUEUED)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SUBSCRIBE, _TOPIC)
+        if endpoint.startswith("tcp://["):
+            self._socket.setsockopt(zmq.IPV6, 1)
+        try:
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise EngineError(f"{endpoint} is no endpoint to connect to: {error}", field="load") from error
+
+    @property
+    def speaks(self) -> bool:
+        """Whether a load came lately."""
+        return self._heard_at_us is not None and self._now_us() - self._heard_at_us <= self._quiet_us
+
+    async def newest(self) -> EngineLoad | None:
+        """The last load of those that came since the last call; None when none did."""
+        newest: EngineLoad | None = None
+        for _ in range(_QUEUED):
+            if not await self._socket.poll(0):
+                break
+            frames = await self._socket.recv_multipart()
+            try:
+                newest = _load(frames)
+            except MalformedError as error:
+                self.malformed += 1
+                self.problem = str(error)
+        if newest is not None:
+            self._heard_at_us = self._now_us()
+        return newest
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close(linger=0)
+
+
+def _load(frames: list[bytes]) -> EngineLoad:
+    if len(frames) != 3 or frames[0] != _TOPIC:
+        raise MalformedError(f"a load of {len(frames)} frames", field="load")
+    stat = decoded(_STAT, frames[2], "the load socket")
+    return EngineLoad(
+        running=stat.num_running_reqs,
+        waiting=stat.num_waiting_reqs,
+        used_tokens=stat.num_tokens,
+        max_tokens=stat.max_total_num_tokens,
+        waiting_uncached_tokens=stat.num_waiting_uncached_tokens,
+        prefill_uncached_tokens=stat.total_prefill_uncached_tokens,
+        prefill_busy_us=stat.total_prefill_busy_us,
+    )

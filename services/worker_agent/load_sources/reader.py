@@ -1,0 +1,158 @@
+"""The load of one worker, from the best source that its engine has."""
+
+from collections.abc import Callable
+
+import zmq.asyncio
+
+from kvcompass.roles.queue_estimate import EngineLoad
+from services.runtime.logs import get_logger
+from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
+from services.worker_agent.load_sources.get_load import GetLoad
+from services.worker_agent.load_sources.load_socket import LoadSocket, load_endpoint
+from services.worker_agent.load_sources.metrics_page import MetricsPage
+from services.worker_agent.load_sources.source import LoadSource, SourceKind
+from services.worker_agent.load_sources.v1_loads import V1Loads
+from services.worker_agent.settings import EngineSettings
+
+_QUIET_MS = 3_000
+"""Three heartbeats of SGLang's load publisher."""
+
+
+class LoadReader:
+    """Asks for the sources in order of worth, takes the first that is there, and asks again when it is gone.
+
+    The order: `/v1/loads`, and beside it what the engine publishes, where it does; `/get_load`; `/metrics`.
+    Published loads come without a question. While none comes, as from an idle engine, `/v1/loads` is asked:
+    its answers say that the engine lives. An engine that does not answer at all is no reason to choose.
+    """
+
+    def __init__(
+        self,
+        client: EngineClient,
+        context: zmq.asyncio.Context,
+        *,
+        worker_id: str,
+        url: str,
+        dial: Callable[[str], str],
+        rank: int | None,
+        settings: EngineSettings,
+        now_us: Callable[[], int],
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            client: Of the engine.
+            context: Of the sockets.
+            worker_id: For the log.
+            url: The engine's, as in the plan.
+            dial: Where an address of the plan is really reached.
+            rank: The data-parallel rank that the worker is; None: it is the whole engine.
+            settings: The engine's.
+            now_us: A monotonic clock.
+        """
+        self._client = client
+        self._context = context
+        self._url = url
+        self._dial = dial
+        self._rank = rank
+        self._settings = settings
+        self._v1_loads = V1Loads(rank, stalled_ms=settings.stalled_ms, now_us=now_us)
+        self._now_us = now_us
+        self._log = get_logger("load").bind(worker=worker_id)
+        self._source: LoadSource | None = None
+        self._socket: LoadSocket | None = None
+        self._malformed_before = 0
+        self.kind: SourceKind | None = None
+        """Where the last load came from; None before the first."""
+        self.lacks: tuple[str, ...] = ()
+        """What that source does not tell."""
+        self.choices = 0
+        """Times that another source was taken. Monotonic."""
+
+    @property
+    def malformed(self) -> int:
+        """Published messages that were no load. Monotonic."""
+        return self._malformed_before + (self._socket.malformed if self._socket is not None else 0)
+
+    @property
+    def period_ms(self) -> int:
+        """Between two questions, from start to start."""
+        if self._source is not None and self._source.is_page:
+            return max(self._settings.load_period_ms, self._settings.metrics_period_ms)
+        return self._settings.load_period_ms
+
+    def reconsider(self) -> None:
+        """The engine is another, or may be: choose anew at the next question."""
+        self._source = None
+        self._close_socket()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._close_socket()
+
+    async def read(self) -> EngineLoad:
+        """The load now. Errors: EngineError."""
+        if self._source is not None:
+            try:
+                return await self._from(self._source)
+            except NotThereError as error:
+                self._log.warning("the load's source is gone", source=self._source.kind, reason=str(error))
+                self.reconsider()
+        return await self._choose()
+
+    async def _choose(self) -> EngineLoad:
+        found: list[str] = []
+        for source in self._candidates():
+            try:
+                load = await source.read(self._client)
+            except (NotThereError, MalformedError) as error:
+                found.append(str(error))
+                continue
+            self._source = source
+            if source.kind is SourceKind.V1_LOADS:
+                await self._listen()
+            self._heard(source.kind, load)
+            return load
+        raise EngineError(
+            f"the engine tells no load ({'; '.join(found)}): SGLang before 0.5.10 needs --enable-metrics",
+            field="load",
+        )
+
+    def _candidates(self) -> list[LoadSource]:
+        page = MetricsPage(self._rank)
+        if self._settings.kind == "vllm":
+            return [page]
+        return [self._v1_loads, GetLoad(self._rank), page]
+
+    async def _listen(self) -> None:
+        """Listen beside the questions where the engine publishes its load."""
+        try:
+            endpoint = await load_endpoint(self._client, self._url, self._rank)
+            if endpoint is not None:
+                self._socket = LoadSocket(self._context, self._dial(endpoint), self._now_us, _QUIET_MS)
+        except EngineError as error:
+            self._log.info("no published load", reason=str(error))
+
+    async def _from(self, source: LoadSource) -> EngineLoad:
+        if self._socket is not None:
+            published = await self._socket.newest()
+            if published is not None:
+                self._heard(SourceKind.LOAD_SOCKET, published)
+                return published
+        load = await source.read(self._client)
+        quiet = self._socket is not None and self._socket.speaks
+        self._heard(SourceKind.LOAD_SOCKET if quiet else source.kind, load)
+        return load
+
+    def _heard(self, kind: SourceKind, load: EngineLoad) -> None:
+        self.lacks = load.lacks
+        if kind is not self.kind:
+            self.kind = kind
+            self.choices += 1
+            self._log.info("the load comes from", source=kind.value, lacks=list(self.lacks))
+
+    def _close_socket(self) -> None:
+        if self._socket is not None:
+            self._malformed_before += self._socket.malformed
+            self._socket.close()
+            self._socket = None

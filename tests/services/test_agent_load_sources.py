@@ -1,0 +1,314 @@
+"""Each source of load, end to end from the engine double to a worker agent; the choice among them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+
+from kvcompass.roles.queue_estimate import EngineLoad
+from services.runtime.epoch import now_us
+from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.load_sources.load_socket import LoadSocket
+from services.worker_agent.load_sources.reader import LoadReader
+from services.worker_agent.load_sources.source import SourceKind
+from services.worker_agent.settings import EngineSettings
+from tests.services.mock_engine_rig import ANY_PORT, PATIENCE_S, Rig, running
+
+PROMPT = list(range(100, 420))
+SHORT = list(range(500, 564))
+CAPACITY = 244_140 // 16 * 16
+"""The double's default cache, in whole pages."""
+LONG = 60_000
+"""Tokens of an answer: 6 s of the double's."""
+NO_LOADS = ("/v1/loads",)
+ONLY_METRICS = ("/v1/loads", "/get_load")
+
+
+@asynccontextmanager
+async def reading(rig: Rig, rank: int | None = None, **settings: Any) -> AsyncIterator[LoadReader]:
+    """A reader of the double's load."""
+    url = str(rig.client.base_url)
+    context = zmq.asyncio.Context()
+    async with EngineClient(url, api_key="", timeout_ms=2_000) as client:
+        reader = LoadReader(
+            client,
+            context,
+            worker_id="us-0",
+            url=url,
+            dial=lambda address: address,
+            rank=rank,
+            settings=EngineSettings(**settings),
+            now_us=now_us,
+        )
+        try:
+            yield reader
+        finally:
+            reader.close()
+            context.destroy(linger=0)
+
+
+async def until(reader: LoadReader, holds: Callable[[EngineLoad], bool]) -> EngineLoad:
+    """Read until a load is like that."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            load = await reader.read()
+            if holds(load):
+                return load
+            await asyncio.sleep(0.01)
+
+
+async def until_from(reader: LoadReader, kind: SourceKind) -> EngineLoad:
+    """Read until a load comes from there."""
+    return await until(reader, lambda _: reader.kind is kind)
+
+
+@asynccontextmanager
+async def answering(rig: Rig, **fields: Any) -> AsyncIterator[None]:
+    """A request runs meanwhile."""
+    under_way = asyncio.create_task(rig.generate(SHORT, tokens=LONG, **fields))
+    try:
+        yield
+    finally:
+        await rig.client.post("/abort_request", json={"abort_all": True})
+        await asyncio.wait_for(under_way, PATIENCE_S)
+
+
+SOURCES: list[tuple[dict[str, Any], SourceKind, tuple[str, ...]]] = [
+    (
+        {"event_profile": "0.5.10"},
+        SourceKind.V1_LOADS,
+        ("waiting_uncached_tokens", "prefill_rate", "uncached_tokens_of_a_request"),
+    ),
+    ({"event_profile": "0.5.23"}, SourceKind.V1_LOADS, ("uncached_tokens_of_a_request",)),
+    (
+        {"event_profile": "0.5.23", "load_publish_endpoint": ANY_PORT},
+        SourceKind.LOAD_SOCKET,
+        ("uncached_tokens_of_a_request",),
+    ),
+    (
+        {"event_profile": "0.5.10", "routes_off": NO_LOADS},
+        SourceKind.GET_LOAD,
+        ("waiting_uncached_tokens", "prefill_rate", "uncached_tokens_of_a_request", "memory"),
+    ),
+    (
+        {"event_profile": "0.5.11", "routes_off": NO_LOADS},
+        SourceKind.GET_LOAD,
+        ("waiting_uncached_tokens", "prefill_rate", "uncached_tokens_of_a_request", "memory"),
+    ),
+    (
+        {"event_profile": "0.5.10", "routes_off": ONLY_METRICS},
+        SourceKind.SGLANG_METRICS,
+        ("waiting_uncached_tokens", "prefill_rate"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("engine", "kind", "lacks"), SOURCES, ids=lambda value: str(value)[:60])
+async def test_a_running_request_is_seen_and_what_is_lacking_is_said(
+    engine: dict[str, Any], kind: SourceKind, lacks: tuple[str, ...]
+) -> None:
+    async with running(**engine) as rig, reading(rig) as reader:
+        await until_from(reader, kind)
+        async with answering(rig):
+            load = await until(reader, lambda load: load.running == 1)
+            assert load.waiting == 0
+            assert len(SHORT) <= load.used_tokens <= len(SHORT) + LONG + 16
+            assert load.max_tokens == (0 if "memory" in lacks else CAPACITY)
+            assert reader.lacks == lacks
+        await until(reader, lambda load: load.running == 0)
+
+
+@pytest.mark.parametrize("published", [False, True])
+async def test_prefill_counters_come_from_0_5_23_both_ways(published: bool) -> None:
+    endpoint = ANY_PORT if published else ""
+    kind = SourceKind.LOAD_SOCKET if published else SourceKind.V1_LOADS
+    async with running(event_profile="0.5.23", load_publish_endpoint=endpoint) as rig, reading(rig) as reader:
+        before = await until_from(reader, kind)
+        await rig.generate(PROMPT)
+        await rig.generate(PROMPT)
+        after = await until(
+            reader, lambda load: load.prefill_uncached_tokens != before.prefill_uncached_tokens
+        )
+        assert after.prefill_uncached_tokens is not None and before.prefill_uncached_tokens is not None
+        assert after.prefill_busy_us is not None and before.prefill_busy_us is not None
+        assert (
+            len(PROMPT) <= after.prefill_uncached_tokens - before.prefill_uncached_tokens <= len(PROMPT) + 16
+        )
+        assert after.prefill_busy_us > before.prefill_busy_us
+
+
+async def test_metrics_tell_what_an_answered_request_computed() -> None:
+    async with running(routes_off=ONLY_METRICS) as rig, reading(rig) as reader:
+        before = await reader.read()
+        await rig.generate(PROMPT, tokens=2)
+        await rig.generate([*PROMPT, *SHORT], tokens=2)
+        after = await reader.read()
+        assert (before.finished_requests, before.finished_uncached_tokens) == (0, 0)
+        assert (after.finished_requests, after.finished_uncached_tokens) == (2, len(PROMPT) + len(SHORT))
+
+
+@pytest.mark.parametrize(("engine", "kind"), [(engine, kind) for engine, kind, _ in SOURCES], ids=str)
+async def test_a_worker_that_is_one_rank_has_that_ranks_load(
+    engine: dict[str, Any], kind: SourceKind
+) -> None:
+    if engine.get("load_publish_endpoint"):
+        pytest.skip("wildcard ports of several ranks do not follow one another")
+    async with (
+        running(dp_size=3, **engine) as rig,
+        answering(rig, routed_dp_rank=1),
+        reading(rig, 1) as busy,
+        reading(rig, 2) as idle,
+        reading(rig) as whole,
+    ):
+        await until(busy, lambda load: load.running == 1)
+        await until(whole, lambda load: load.running == 1)
+        assert busy.kind is whole.kind is kind
+        assert (await idle.read()).running == 0
+        assert (await whole.read()).max_tokens == 3 * (await idle.read()).max_tokens
+
+
+async def test_a_rank_that_is_not_there_is_named() -> None:
+    async with running(dp_size=2) as rig, reading(rig, 7) as reader:
+        with pytest.raises(EngineError, match="no rank 7"):
+            await reader.read()
+
+
+async def test_another_source_is_taken_when_the_engine_was_replaced() -> None:
+    """An upgrade in place: the route is gone, and what is there is found without being told."""
+    async with running(event_profile="0.5.11", routes_off=NO_LOADS) as rig, reading(rig) as reader:
+        await reader.read()
+        assert (reader.kind, reader.choices) == (SourceKind.GET_LOAD, 1)
+        del rig.server._app._routes["GET", "/get_load"]
+        await reader.read()
+        assert (reader.kind, reader.choices) == (SourceKind.SGLANG_METRICS, 2)
+
+
+async def test_what_is_better_is_taken_when_the_reader_is_told_to_look_again() -> None:
+    async with running(routes_off=ONLY_METRICS) as rig, reading(rig) as reader:
+        await reader.read()
+        rig.server._app._routes["GET", "/v1/loads"] = rig.server._app._loads
+        await reader.read()
+        assert reader.kind is SourceKind.SGLANG_METRICS
+        reader.reconsider()
+        await reader.read()
+        assert (reader.kind, reader.choices) == (SourceKind.V1_LOADS, 2)
+
+
+async def test_an_engine_that_tells_nothing_is_told_what_to_change() -> None:
+    everything = ("/v1/loads", "/get_load", "/metrics", "/metrics/")
+    async with running(routes_off=everything) as rig, reading(rig) as reader:
+        with pytest.raises(EngineError, match="--enable-metrics") as caught:
+            await reader.read()
+    assert caught.value.field == "load"
+    assert "/v1/loads answers 404" in str(caught.value)
+
+
+async def test_a_silent_engine_is_no_reason_to_choose_another_source() -> None:
+    async with running() as rig, reading(rig, load_timeout_ms=100) as reader:
+        await reader.read()
+        await rig.server.stop(drain_s=0.0)
+        with pytest.raises(EngineError):
+            await reader.read()
+        assert (reader.kind, reader.choices) == (SourceKind.V1_LOADS, 1)
+
+
+async def test_an_idle_engine_that_publishes_is_asked_and_still_counts_as_published() -> None:
+    endpoint = {"event_profile": "0.5.23", "load_publish_endpoint": ANY_PORT}
+    async with running(**endpoint) as rig, reading(rig) as reader:
+        await until_from(reader, SourceKind.LOAD_SOCKET)
+        choices = reader.choices
+        for _ in range(20):
+            await reader.read()
+        assert (reader.kind, reader.choices) == (SourceKind.LOAD_SOCKET, choices)
+
+
+async def test_the_socket_of_a_rank_is_at_the_base_port_plus_its_number() -> None:
+    dialled: list[str] = []
+
+    def dial(address: str) -> str:
+        dialled.append(address)
+        return address
+
+    async with running(event_profile="0.5.23", dp_size=2, load_publish_endpoint=ANY_PORT) as rig:
+        async with reading(rig, 1) as reader:
+            reader._dial = dial
+            await reader.read()
+        info = (await rig.client.get("/server_info")).json()["kv_events"]
+        host = urlsplit(str(rig.client.base_url)).hostname
+        assert dialled == [f"tcp://{host}:{info['load_endpoint_port_base'] + 1}"]
+        async with reading(rig) as whole:
+            whole._dial = dial
+            await whole.read()
+        assert len(dialled) == 1, "a worker of several ranks asks for their sum"
+
+
+DEEP_STAT = b"\x9c" + msgspec.msgpack.encode("LoadStat") + bytes(10) + b"\x91" * 5_000
+"""A load with one field more than is known, which is an array in an array in ..."""
+
+
+@asynccontextmanager
+async def published() -> AsyncIterator[tuple[zmq.asyncio.Socket, LoadSocket]]:
+    """A publisher that says what it is told to, and who listens."""
+    context = zmq.asyncio.Context()
+    publisher = context.socket(zmq.XPUB)
+    port = publisher.bind_to_random_port("tcp://127.0.0.1")
+    socket = LoadSocket(context, f"tcp://127.0.0.1:{port}", now_us, 3_000)
+    try:
+        await asyncio.wait_for(publisher.recv(), PATIENCE_S)
+        yield publisher, socket
+    finally:
+        socket.close()
+        context.destroy(linger=0)
+
+
+async def heard(socket: LoadSocket) -> EngineLoad:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            load = await socket.newest()
+            if load is not None:
+                return load
+            await asyncio.sleep(0.01)
+
+
+async def test_the_newest_published_load_counts_and_later_versions_may_append() -> None:
+    encode = msgspec.msgpack.encode
+    async with published() as (publisher, socket):
+        spoke = socket.speaks
+        for running_requests in range(5):
+            stat = ["LoadStat", running_requests, 1, 2, 3, None, 4, 5, 6, 7, 8, "new", {"more": 9}]
+            await publisher.send_multipart([b"load", bytes(8), encode(stat)])
+        await publisher.send_multipart([b"load", bytes(8), encode(["LoadStat", 9, 1, 2, 3])])
+        await asyncio.sleep(0.2)
+        assert await heard(socket) == EngineLoad(9, 1, 2, 3)
+        assert (spoke, socket.speaks) == (False, True)
+        assert await socket.newest() is None, "told once"
+
+
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([b"load", bytes(8), msgspec.msgpack.encode(["LoadStat", -1, 0, 0, 0])], "[1]"),
+        ([b"load", bytes(8), msgspec.msgpack.encode(["LoadStat", 0, 0, 0, "many"])], "[4]"),
+        ([b"load", bytes(8), msgspec.msgpack.encode(["OtherStat", 0, 0, 0, 0])], "OtherStat"),
+        ([b"load", bytes(8), b"\xc1"], "cannot be used"),
+        ([b"load", b"\x91" * 5_000], "2 frames"),
+        ([b"load", bytes(8), DEEP_STAT], "nested too deeply"),
+        ([b"load2", bytes(8), msgspec.msgpack.encode(["LoadStat", 1, 0, 0, 0])], "a load of"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_what_is_published_and_is_no_load_is_counted_and_named(
+    frames: list[bytes], problem: str
+) -> None:
+    async with published() as (publisher, socket):
+        await publisher.send_multipart(frames)
+        await publisher.send_multipart([b"load", bytes(8), msgspec.msgpack.encode(["LoadStat", 7, 0, 0, 0])])
+        assert (await heard(socket)).running == 7
+        assert socket.malformed == 1
+        assert problem in socket.problem
