@@ -21,9 +21,9 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file with the same, instead of it. Relative to the settings file."""
     load_period_ms: int = 100
     """Between two questions for the load: a queue moves by a prefill in about that time."""
-    metrics_period_ms: int = 250
-    """The same where the load is read off `/metrics`: writing that page takes an engine some milliseconds.
-    Below a sixth of the plan's lease, or the lease is not renewed in time."""
+    metrics_period_ms: int = 400
+    """The same where the load is read off `/metrics`: writing that page takes an engine's HTTP process some
+    10 ms. Below a sixth of the plan's lease, or the lease is not renewed in time."""
     stalled_ms: int = 30_000
     """A scheduler of SGLang that has written nothing new for so long hangs, though its HTTP face answers:
     idle ones write every second, and no chunk of a prompt takes as long."""
