@@ -142,7 +142,7 @@ def _note(rollout: Rollout, target: Target, answer: Answer) -> str:
         if target in rollout.new:
             return "not running yet: start it with this file"
         return answer.problem + (" (it leaves the plan)" if target in rollout.leaving else "")
-    if answer.outcome == "unsigned":
+    if _is_unsigned(answer):
         return "it has another plan_key"
     if target in rollout.leaving:
         return "has left the plan: end it"
@@ -150,6 +150,10 @@ def _note(rollout: Rollout, target: Target, answer: Answer) -> str:
     if absent:
         return f"does not serve {', '.join(absent)}: its settings name its workers"
     return str(answer.facts.get("kept_why", ""))
+
+
+def _is_unsigned(answer: Answer) -> bool:
+    return answer.outcome == "unsigned"
 
 
 def _how_far(rollout: Rollout) -> str:
@@ -160,7 +164,18 @@ def _how_far(rollout: Rollout) -> str:
 
 
 def _print_advice(console: Console, rollout: Rollout, how_far: str) -> None:
-    names = "; ".join(target.name for target in rollout.missing)
+    told = [(each, rollout.answers[each]) for each in rollout.missing if each in rollout.answers]
+    unsigned = [each.name for each, answer in told if _is_unsigned(answer)]
+    if unsigned:
+        console.print(
+            Text(
+                f"{how_far} Another plan_key is set at: {'; '.join(unsigned)}. Give theirs with --key-file or"
+                f" {_KEY_VARIABLE}, or set this one in their settings and start them again."
+            )
+        )
+        if len(unsigned) == len(rollout.missing):
+            return
+    names = "; ".join(each.name for each in rollout.missing if each.name not in unsigned)
     console.print(
         Text(
             f"{how_far} Missing: {names or 'none'}. Components one version apart work together, so nothing is"

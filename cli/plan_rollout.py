@@ -73,16 +73,21 @@ class Rollout:
         return not self.refusing and not self.missing
 
     def apply(self, visit: Visit, on_step: Callable[[Component, Phase], None] = lambda *_: None) -> bool:
-        """Takes all steps, each only when all that take it have acknowledged; whether it got to the end."""
+        """Takes all steps, each only when all that take it have acknowledged; whether it got to the end.
+
+        The very first component takes its first step alone: of two that bring a version with two contents at
+        a time it refuses one, before that one has gone anywhere else.
+        """
         for kind, phase in STEPS:
             on_step(kind, phase)
             asked = [target for target in self.targets if target.kind is kind and target not in self.new]
             others = [target for target in (*self.new, *self.leaving) if target.kind is kind]
-            self._ask(asked, phase, visit, patient=True)
+            for some in (asked[:1], asked[1:]) if (kind, phase) == STEPS[0] else (asked,):
+                self._ask(some, phase, visit, patient=True)
+                if not all(self.answers[target].acknowledges(self.plan_version) for target in some):
+                    self.stopped_at = (kind, phase)
+                    return False
             self._ask(others, phase, visit, patient=False)
-            if not all(self.answers[target].acknowledges(self.plan_version) for target in asked):
-                self.stopped_at = (kind, phase)
-                return False
         return self.done
 
     def _learn_who_comes_and_goes(self) -> None:

@@ -141,11 +141,14 @@ def alerts() -> Iterator[Alert]:
         "Each side serves on with its own workers. Heal it, then see that all shards grow exact again.",
     )
     version = "kvcompass_plan_version"
+    content, settled = "kvcompass_plan_content", "kvcompass_plan_settled"
     yield Alert(
-        "KVCompassPlanVersionsDiffer",
-        f"{metrics.max(version)} - {metrics.min(version)} > 0",
+        "KVCompassPlanNotOne",
+        f"{metrics.max(version)} - {metrics.min(version)} > 0"
+        f" or {metrics.max(content)} - {metrics.min(content)} > 0"
+        f" or {metrics.min(settled)} < 1",
         "15m",
         Severity.TICKET,
-        "A change of the plan has not reached every component.",
-        "Run kvcompass plan apply with the newest file again: it goes on, and says who is missing and why.",
+        "Components run other versions or contents of the plan, or have not settled it.",
+        "kvcompass status says who. Run kvcompass plan apply with the newest file again: it goes on.",
     )

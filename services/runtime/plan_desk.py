@@ -23,7 +23,7 @@ from kvcompass.plan.parse import decode_plan
 from kvcompass.plan.rollout import Component, Phase, components_of
 from services.runtime.disk import Disk, LocalDisk
 from services.runtime.logs import get_logger
-from services.runtime.plan_signature import is_signed
+from services.runtime.plan_signature import is_signed, may_be_signed
 from services.runtime.whole_file import remove_leftovers, replace_file
 
 PLAN_BYTES: Final = 16 << 20
@@ -101,7 +101,8 @@ class PlanDesk:
         self._path = path
         self._disk = disk or LocalDisk()
         self._key = key
-        self._digest = plan_digest(plan)
+        self.digest = plan_digest(plan)
+        """Names the content of the plan that runs."""
         self._changed: dict[str, Any] = {}
         """What the last plan changed, to be told again to whoever brings it again."""
         self._one_by_one = asyncio.Lock()
@@ -114,7 +115,7 @@ class PlanDesk:
             "ids": self._ids,
             "fleet": self.plan.fleet,
             "plan_version": self.plan.plan_version,
-            "plan_digest": self._digest,
+            "plan_digest": self.digest,
             "settled": self.settled,
             "takes_plans": bool(self._key),
         }
@@ -138,12 +139,12 @@ class PlanDesk:
         return self._answer(outcome, facts)
 
     def refused_unread(self, phase_name: str, signature: str) -> tuple[int, bytes] | None:
-        """The answer to a plan that need not be read to be refused: no phase, no key here, no signature."""
+        """The answer to a plan that need not be read to be refused: no phase, no key, not signed by it."""
         if phase_name not in tuple(Phase):
             return 404, orjson.dumps({"error": f"no such phase; one of {', '.join(Phase)}"})
         if not self._key:
             return 404, orjson.dumps({"error": "this component takes no plans: give its settings a plan_key"})
-        if not signature:
+        if not may_be_signed(self._key, Phase(phase_name), signature):
             return self._answer(Outcome.UNSIGNED, _UNSIGNED)
         return None
 
@@ -170,11 +171,13 @@ class PlanDesk:
         return await self._next_version(phase, plan, self.component)
 
     async def _same_version(self, phase: Phase, plan: Plan) -> tuple[Outcome, dict[str, Any]]:
-        if plan_digest(plan) != self._digest:
+        if plan_digest(plan) != self.digest:
+            kept = f"apply the one that this component keeps in {self._path} to its end"
             return Outcome.REFUSED, _refusal(
                 "fleet.plan_version",
-                f"version {plan.plan_version} runs here with another content",
-                f"raise it to {plan.plan_version + 1}, or bring the file that was applied",
+                f"version {plan.plan_version} runs here with another content"
+                + ("" if self.settled else ", and is not settled"),
+                f"raise it to {plan.plan_version + 1}" if self.settled else f"{kept}, and then raise yours",
             )
         if phase is Phase.SETTLE and not self.settled:
             await self._settle()
@@ -191,7 +194,7 @@ class PlanDesk:
             return Outcome.REFUSED, _refusal(
                 "fleet.plan_version",
                 f"version {self.plan.plan_version} is not settled here",
-                "run `kvcompass plan apply` of that version to its end first",
+                f"run `kvcompass plan apply` of that version to its end first; {self._path} has it here",
             )
         changes = plan_changes(self.plan, plan)
         facts: dict[str, Any] = {
@@ -207,7 +210,7 @@ class PlanDesk:
         if phase is Phase.CHECK:
             return Outcome.CHECKED, facts
         await component.apply_plan(plan)
-        self.plan, self._digest, self.settled, self._changed = plan, plan_digest(plan), False, facts
+        self.plan, self.digest, self.settled, self._changed = plan, plan_digest(plan), False, facts
         if phase is Phase.SETTLE:
             await self._settle()
         return Outcome.APPLIED, facts

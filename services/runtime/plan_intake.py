@@ -17,7 +17,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class PlanIntake:
-    """`PUT /plan/PHASE`. Whoever can be turned away by the head alone is, and the body stays unread."""
+    """`PUT /plan/PHASE`. Whoever can be turned away by the head alone is, and the body stays unread.
+
+    Only who has the plan key gets as far as a body, so nobody else can take the places of those who do.
+    """
 
     def __init__(self, desk: PlanDesk) -> None:
         self._desk = desk

@@ -21,6 +21,11 @@ class PlanCollector(Collector):
             "kvcompass_plan_version", "Version of the plan that runs.", desk.plan.plan_version
         )
         yield GaugeMetricFamily(
+            "kvcompass_plan_content",
+            "48 bits of the running plan's digest: of equal versions, another number is another content.",
+            float(int(desk.digest[:12], 16)),
+        )
+        yield GaugeMetricFamily(
             "kvcompass_plan_settled",
             "1 when nothing is kept of the version before.",
             float(desk.settled),

@@ -136,11 +136,19 @@ async def test_a_version_that_is_not_settled_is_finished_first(desk: Desk):
     assert (await desk.bring(Phase.PREPARE, third))[0] == 200
 
 
-async def test_another_content_of_the_same_version_is_refused(desk: Desk):
-    await desk.bring(Phase.SETTLE)
-    status, facts = await desk.bring(Phase.SETTLE, replace(NEXT, wan_ms=THREE_REGIONS.wan_ms))
+@pytest.mark.parametrize("phase", [Phase.PREPARE, Phase.SETTLE])
+async def test_another_content_of_the_same_version_is_refused_with_advice_that_is_taken(
+    desk: Desk, phase: Phase
+):
+    await desk.bring(phase)
+    other = replace(NEXT, wan_ms=THREE_REGIONS.wan_ms)
+    status, facts = await desk.bring(Phase.SETTLE, other)
     assert status == 409
     assert "another content" in facts["refused"]["why"]
+    if phase is Phase.PREPARE:
+        assert str(desk.path) in facts["refused"]["roll"]
+        assert (await desk.bring(Phase.SETTLE, desk.path.read_text("utf-8")))[0] == 200
+    assert (await desk.bring(Phase.PREPARE, replace(other, plan_version=NEXT.plan_version + 1)))[0] == 200
 
 
 async def test_a_component_may_refuse_by_itself(desk: Desk):

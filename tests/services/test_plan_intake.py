@@ -16,11 +16,13 @@ from kvcompass.plan.rollout import Component, Phase
 from services.runtime.ops import Health, OpsServer
 from services.runtime.plan_desk import PLAN_BYTES, PlanDesk
 from services.runtime.plan_intake import BODIES_AT_ONCE
-from services.runtime.plan_signature import SIGNATURE_HEADER
+from services.runtime.plan_signature import SIGNATURE_HEADER, sign
 from tests.models.example_plan import EXAMPLE_TEXT, THREE_REGIONS
 
 KEY = "a key of many letters"
-SIGNED = f"{SIGNATURE_HEADER}: sha256=whatever"
+SIGNED = f"{SIGNATURE_HEADER}: {sign(KEY, Phase.SETTLE, b'another body')}"
+"""By who has the key; what comes then is another body."""
+FORGED = f"{SIGNATURE_HEADER}: {sign('a key of as many letters', Phase.SETTLE, b'a body')}"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n"
 """What a client that waits for it is told once its body is being read."""
 
@@ -92,6 +94,8 @@ async def listening(folder: Path, *, key: str = KEY) -> AsyncIterator[Listener]:
         (KEY, "nothing", [SIGNED], PLAN_BYTES, 404),
         (KEY, "settle", [], PLAN_BYTES, 401),
         (KEY, "settle", [f"{SIGNATURE_HEADER}: "], PLAN_BYTES, 401),
+        (KEY, "settle", [FORGED], PLAN_BYTES, 401),
+        (KEY, "prepare", [SIGNED], PLAN_BYTES, 401),
         (KEY, "settle", [SIGNED], PLAN_BYTES + 1, 413),
     ],
 )

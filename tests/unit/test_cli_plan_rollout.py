@@ -92,6 +92,27 @@ def test_a_step_is_taken_only_after_all_before_it_and_again_means_to_go_on(outag
     assert went
 
 
+def test_of_two_contents_that_are_brought_at_a_time_one_goes_nowhere():
+    """Both found everybody at version 1. The first component decides: the other has begun nowhere."""
+    fleet, first, second = Fleet(ALL), Rollout(2, ALL), Rollout(2, ALL)
+
+    def another_content(target: Target, phase: Phase, *, patient: bool) -> Answer:
+        if fleet.versions[target] == 1:
+            return fleet.visit(target, phase, patient=patient)
+        refused = {"field": "fleet.plan_version", "what": "", "why": "another content", "roll": ""}
+        return Answer(facts={"outcome": "refused", "plan_version": 2, "changes": [], "refused": refused})
+
+    assert first.check(fleet.visit) and second.check(another_content)
+    fleet.down = {len(fleet.visits) + 2}  # the first one ends after one component
+    assert not first.apply(fleet.visit)
+    before = dict(fleet.versions)
+    assert list(before.values()).count(2) == 1
+    assert not second.apply(another_content)
+    assert (second.refusing, fleet.versions) == (ALL[:1], before)
+    fleet.down = set()
+    assert first.check(fleet.visit) and first.apply(fleet.visit)
+
+
 def test_nothing_is_begun_while_somebody_is_missing():
     fleet, rollout = Fleet(ALL[1:]), Rollout(2, ALL)
     assert not rollout.check(fleet.visit)

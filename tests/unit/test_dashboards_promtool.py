@@ -209,7 +209,7 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
 
 def test_a_plan_change_that_does_not_end_alerts_and_one_that_does_never(tmp_path) -> None:
     version = 'kvcompass_plan_version{job="%s", region="us"}'
-    name, labels = "KVCompassPlanVersionsDiffer", {"severity": "ticket"}
+    name, labels = "KVCompassPlanNotOne", {"severity": "ticket"}
     ends = {version % "edge": "1x20 2x400", version % "maintenance": "1x15 2x405"}
     evaluate(tmp_path, ends, at="30m", alert_rule_test=[fires(name)])
     stuck = {version % "edge": "1x20 2x400", version % "maintenance": "1x420"}
