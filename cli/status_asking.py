@@ -21,6 +21,8 @@ class Told:
     """What a component said. `problem` is why nothing was heard, empty when something was."""
 
     problem: str = ""
+    timed_out: bool = False
+    """It was waited for in vain, and is not asked again in the same look."""
     plan: Mapping[str, Any] = field(default_factory=dict)
     """`/plan`: which component it is, and the plan it runs."""
     health: Mapping[str, Any] = field(default_factory=dict)
@@ -55,7 +57,7 @@ def ask(target: Target, address: str, timeout_s: float) -> Told:
         plan = _get(connection, "/plan", deadline)
         health = _get(connection, "/health", deadline)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Told(str(error) or type(error).__name__)
+        return Told(str(error) or type(error).__name__, isinstance(error, TimeoutError))
     finally:
         connection.close()
     if "kind" not in plan or "state" not in health:

@@ -1,30 +1,32 @@
 """What is not as it should be in a fleet, by what its components said; and what to do about it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cli.plan_visits import Target
 from cli.status_asking import Round, Told
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component
+from services.maintenance.unit_state import UnitState
 from services.runtime.agreement import Agreement, Words, table_is_held, view_and_table
 from services.runtime.plan_desk import plan_digest
 
 SNAPSHOT_PERIODS: Final = 3
 """After so many a unit's own snapshot ought to have been written."""
 
+_UNKNOWN: Final = "this command does not know that state: use the one of the version that runs there"
 _VIEW: Final = {
     "absent": "never loaded: its levels are skipped. See to the unit of the shard, and the way to it",
     "catching_up": "wait: it loads, or is not verified yet. For long: the edge or the way to it is too slow",
     "stale": "nothing was heard for 3 s; it serves on, blindly. See to the shard's unit, and the way to it",
 }
-_UNIT: Final = {
-    "compiling": "wait: a minute at the first start, seconds later",
-    "restoring": "wait: it reads its own snapshot",
-    "refilling": "wait; edges serve on from what they have. For long: see to the agents that are awaited",
-    "correcting": "wait: it serves; edges that know more wait for the agents that are awaited",
-    "draining": "it is being stopped: start it again",
+_UNIT: Final[Mapping[str, str]] = {
+    UnitState.COMPILING: "wait: a minute at the first start, seconds later",
+    UnitState.RESTORING: "wait: it reads its own snapshot",
+    UnitState.REFILLING: "wait; edges serve on with what they have. For long: see to the agents awaited",
+    UnitState.CORRECTING: "wait: it serves; edges that know more wait for the agents that are awaited",
+    UnitState.DRAINING: "it is being stopped: start it again",
 }
 _AGENT: Final = {
     "attaching": "wait: it learns what its engine holds",
@@ -55,18 +57,27 @@ class Finding:
 def findings(plan: Plan, rounds: Sequence[Round]) -> list[Finding]:
     """Everything that was not true in the last of some rounds; empty when all is.
 
-    A copy is compared with what its original said in any of them: news takes its time.
+    Those that do not answer come first: much of the rest follows from them. What is the same at several is
+    said once. A copy is compared with what its original said in any of the rounds: news takes its time.
     """
-    newest = rounds[-1]
+    dead: list[Finding] = []
     found: list[Finding] = []
-    for target, told in newest.items():
+    for target, told in rounds[-1].items():
         if told.problem:
-            found.append(Finding(target.name, f"does not answer: {told.problem}", "start it, or see its log"))
+            dead.append(Finding(target.name, f"does not answer: {told.problem}", "start it, or see its log"))
             continue
         found += _plan(plan, target, told)
         judge = {Component.EDGE: _edge, Component.UNIT: _unit, Component.AGENT: _agent}[target.kind]
         found += judge(plan, target, rounds)
-    return found
+    return _once_each(dead) + _once_each(found)
+
+
+def _once_each(found: Sequence[Finding]) -> list[Finding]:
+    """The same of several components is one finding of all of them, in the place of the first."""
+    names: dict[Finding, list[str]] = {}
+    for each in found:
+        names.setdefault(replace(each, component=""), []).append(each.component)
+    return [replace(each, component=", ".join(dict.fromkeys(those))) for each, those in names.items()]
 
 
 def _plan(plan: Plan, target: Target, told: Told) -> Iterator[Finding]:
@@ -75,11 +86,16 @@ def _plan(plan: Plan, target: Target, told: Told) -> Iterator[Finding]:
         what = f"runs plan version {runs['plan_version']}, not {plan.plan_version}"
         yield Finding(target.name, what, f"{apply}, or give this command the plan that runs")
     elif runs["plan_digest"] != plan_digest(plan):
-        yield Finding(
-            target.name,
-            f"runs another plan under version {plan.plan_version}",
-            "raise plan_version of the right one by 1 and apply it",
-        )
+        what = f"runs another plan under version {plan.plan_version}"
+        if runs["settled"]:
+            yield Finding(target.name, what, "raise plan_version of the right one by 1 and apply it")
+        else:
+            yield Finding(
+                target.name,
+                f"{what}, and has not settled it",
+                "apply the one that it keeps in its plan file to its end. Where others have settled or begun "
+                "another: stop this one, put their file in the place of its own, start it",
+            )
     elif not runs["settled"]:
         yield Finding(target.name, f"has not settled plan version {plan.plan_version}", apply)
     for name in sorted(set(target.ids) - set(runs["ids"])):
@@ -94,7 +110,9 @@ def _edge(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Findi
     for view in details["shards"]:
         shard = view["shard"]
         if view["state"] != "exact":
-            yield Finding(target.name, f"shard {shard} is {view['state']}", _VIEW[view["state"]])
+            yield Finding(
+                target.name, f"shard {shard} is {view['state']}", _VIEW.get(view["state"], _UNKNOWN)
+            )
             continue
         seen = {view_and_table(view, unit) for unit in _units(plan, shard, rounds)}
         if Agreement.DIFFERENT in seen:
@@ -121,12 +139,12 @@ def _edge(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Findi
 
 def _unit(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Finding]:
     health, details = rounds[-1][target].health, rounds[-1][target].details
-    if health["state"] != "serving":
+    if health["state"] != UnitState.SERVING:
         why = "; ".join(health["reasons"])
-        yield Finding(target.name, f"is {health['state']}: {why}", _UNIT.get(health["state"], "see its log"))
+        yield Finding(target.name, f"is {health['state']}: {why}", _UNIT.get(health["state"], _UNKNOWN))
     stand = {name: each["registration"] for name, each in details.get("workers", {}).items()}
     for registration, names in _by_state(stand, "live", {worker.id for worker in plan.workers}):
-        yield Finding(target.name, f"{registration}: {names}", _REGISTRATION[registration])
+        yield Finding(target.name, f"{registration}: {names}", _REGISTRATION.get(registration, _UNKNOWN))
     snapshot = details.get("snapshot")
     if snapshot is None:
         return
@@ -152,10 +170,14 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
             continue
         if worker["state"] != "exact":
             state = worker["state"]
-            yield Finding(name, f"is {state} at its agent", _AGENT[state], is_note=state == "partial")
+            yield Finding(
+                name, f"is {state} at its agent", _AGENT.get(state, _UNKNOWN), is_note=state == "partial"
+            )
         for other, problem in worker["problems"].items():
             yield Finding(
-                name, f"its agent does not reach {other}: {problem}", f"see to {other}, and the way"
+                name,
+                f"its agent does not reach {other}: {problem}",
+                f"do what the reason says, or else see to {other}, and the way",
             )
         for unit in plan.units:
             if _differs(plan, name, target, unit.shard, rounds):

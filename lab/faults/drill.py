@@ -16,6 +16,7 @@ from lab.faults.truth import HOPS, Expected, untrue
 from lab.faults.watch import Watch
 from lab.fleet import Fleet
 from lab.process import LabProcess
+from services.maintenance.unit_state import UnitState
 
 BOOT_LIMIT_S: Final = 90.0
 _PAUSE_S: Final = 0.05
@@ -193,7 +194,9 @@ class Drill:
         if not self.fleet.process(name).running:
             self.fleet.check()
         return any(
-            glimpse.at >= began and glimpse.told is not None and glimpse.told.get("state") != "compiling"
+            glimpse.at >= began
+            and glimpse.told is not None
+            and glimpse.told.get("state") != UnitState.COMPILING
             for glimpse in self.watch.sight()[name]
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lab.faults.watch import Glimpse, Sight
+from services.maintenance.unit_state import UnitState
 from services.runtime.agreement import Agreement, table_is_held, view_and_table
 
 HOPS: Final = 3
@@ -80,7 +81,7 @@ def _units(roster: Roster, sight: Sight, expected: Expected) -> Iterator[str]:
             yield f"{unit} does not answer"
             continue
         details = newest.told["details"]
-        if newest.told["state"] != "serving":
+        if newest.told["state"] != UnitState.SERVING:
             yield f"{unit} is {newest.told['state']}"
             continue
         if details["is_busy"]:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from kvcompass.roles.free_places import VacantPlace
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.worker_source import Registered
+from services.maintenance.unit_state import UnitState
 from services.runtime.ops import Health
 
 
@@ -24,22 +25,25 @@ def unit_health(
     `lost_on_purpose`: messages of a drill. `snapshot`: facts of the unit's own, if it keeps one.
     """
     if unit is None and restoring:
-        return Health(ready=False, state="restoring", reasons=["the unit's own snapshot is being read"])
+        return Health(
+            ready=False, state=UnitState.RESTORING, reasons=["the unit's own snapshot is being read"]
+        )
     if unit is None:
-        return Health(ready=False, state="compiling", reasons=["kernels are being compiled"])
+        return Health(ready=False, state=UnitState.COMPILING, reasons=["kernels are being compiled"])
     if stopping:
-        state, reasons = "draining", ["the unit is stopping"]
+        state, reasons = UnitState.DRAINING, ["the unit is stopping"]
     elif not unit.settled and unit.restored is not None:
         awaited = ", ".join(unit.awaited_workers())
         state, reasons = (
-            "correcting",
+            UnitState.CORRECTING,
             [f"edges whose view is newer than the snapshot wait until these have reported: {awaited}"],
         )
     elif not unit.settled:
         awaited = ", ".join(unit.awaited_workers())
-        state, reasons = "refilling", [f"no snapshot is given out until these have reported: {awaited}"]
+        state = UnitState.REFILLING
+        reasons = [f"no snapshot is given out until these have reported: {awaited}"]
     else:
-        state, reasons = "serving", []
+        state, reasons = UnitState.SERVING, []
     details = {
         "shard": unit.shard,
         "plan_version": unit.plan_version,

@@ -5,7 +5,7 @@ import io
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from cli.__main__ import main
 from cli.plan_visits import Target, targets_of
+from cli.status import look
 from cli.status_asking import Round, Told, ask, ask_all
 from cli.status_findings import findings
 from cli.status_tables import tables
@@ -223,6 +224,11 @@ def _set(place: Callable[[Fleet], Answers], **values: Any) -> Callable[[Fleet], 
         ),
         (_set(lambda f: f[AGENT]["plan"], plan_version=2), AGENT, "runs plan version 2, not 1"),
         (_set(lambda f: f[UNIT]["plan"], plan_digest="x"), UNIT, "runs another plan under version 1"),
+        (
+            _set(lambda f: f[UNIT]["plan"], plan_digest="x", settled=False),
+            UNIT,
+            "runs another plan under version 1, and has not settled it",
+        ),
         (_set(lambda f: f[EDGE]["plan"], settled=False), EDGE, "has not settled"),
         (_set(lambda f: f[AGENT]["plan"], ids=[]), AGENT, f"does not serve {WORKER}"),
     ],
@@ -281,6 +287,33 @@ def test_every_state_has_words_for_what_to_do() -> None:
         fleet = copy.deepcopy(whole())
         worker_of(fleet)["state"] = each.value
         assert judged(fleet)
+
+
+def test_a_state_that_only_a_later_version_has_is_told_as_it_is() -> None:
+    fleet = copy.deepcopy(whole())
+    view(fleet)["state"] = worker_of(fleet)["state"] = "dreaming"
+    unit_of(fleet)["workers"][WORKER]["registration"] = "dreaming"
+    fleet[UNIT]["health"]["state"] = "dreaming"
+    assert len([what for _, what in judged(fleet) if "dreaming" in what]) == 4
+
+
+def test_what_follows_from_a_dead_component_comes_after_it_and_once() -> None:
+    """A unit dies: its shard is stale at every edge, and no agent reaches it."""
+    answers = {}
+    for target, told_ in told(whole()).items():
+        health = copy.deepcopy(told_.health)
+        if target.kind is Component.EDGE:
+            next(each for each in health["details"]["shards"] if each["shard"] == SHARD)["state"] = "stale"
+        if target.kind is Component.AGENT:
+            for name in target.ids:
+                health["details"][name]["problems"][UNIT.ids[0]] = "connection refused"
+        answers[target] = Told("refused") if target == UNIT else Told(plan=told_.plan, health=health)
+    dead, *rest = findings(PLAN, [answers] * 2)
+    assert (dead.component, "does not answer" in dead.what) == (UNIT.name, True)
+    named = [set(each.component.split(", ")) for each in rest]
+    edges = {each.name for each in TARGETS if each.kind is Component.EDGE}
+    workers = {name for each in TARGETS if each.kind is Component.AGENT for name in each.ids}
+    assert len(rest) == 2 and all(one in named for one in (edges, workers))
 
 
 def test_tables_show_every_component_whether_it_answers_or_not() -> None:
@@ -383,6 +416,27 @@ def test_one_that_accepts_and_says_nothing_costs_its_time_only() -> None:
         silent.listen()
         target = replace(EDGE, address=f"127.0.0.1:{silent.getsockname()[1]}")
         assert ask_all([target], 0.2, {})[target].problem
+
+
+def test_one_that_lets_the_time_pass_is_asked_once_in_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(free_address)
+    fleet = whole(plan)
+    silent = next(iter(fleet))
+    asked: list[Target] = []
+
+    def asking(targets: Sequence[Target], timeout_s: float, via: Mapping[str, str]) -> Round:
+        asked.extend(targets)
+        return {
+            each: Told("timed out", timed_out=True) if each == silent else told(fleet)[each]
+            for each in targets
+        }
+
+    monkeypatch.setattr("cli.status.ask_all", asking)
+    newest, found = look(plan, list(fleet), 3.0, {})
+    assert list(newest) == list(fleet)
+    assert [each.component for each in found] == [silent.name]
+    assert asked.count(silent) == 1
+    assert all(asked.count(each) > 1 for each in fleet if each != silent)
 
 
 def test_a_component_without_an_operations_address_is_named() -> None:
