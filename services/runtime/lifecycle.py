@@ -37,10 +37,14 @@ class Lifecycle:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or task.exception() is None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is None:
             return
-        self._failure = self._failure or task.exception()
-        self._log.error("background task failed", task=task.get_name(), exc_info=task.exception())
+        self._failure = self._failure or failure
+        if isinstance(failure, KVCompassError):
+            self._log.error("background task failed", task=task.get_name(), reason=str(failure))
+        else:
+            self._log.error("background task failed", task=task.get_name(), exc_info=failure)
         self.stopping.set()
 
     def stop(self) -> None:

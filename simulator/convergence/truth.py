@@ -11,11 +11,6 @@ from kvcompass.tier import Tier
 from simulator.convergence.fleet import Fleet
 
 
-def is_at_rest(fleet: Fleet) -> bool:
-    """Whether every copy is like its original, as far as digests tell. Cheap."""
-    return next(differences(fleet), None) is None
-
-
 def differences(fleet: Fleet) -> Iterator[str]:
     """Copies that are unlike their originals, by digests."""
     for shard, node in enumerate(fleet.units):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("kvcompass", "services", "lab", "cli")
+PACKAGES = ("kvcompass", "services", "simulator", "lab", "cli", "bench")
 FILES = sorted(
     path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "wire/pb" not in str(path)
 )

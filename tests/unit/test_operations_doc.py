@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from kvcompass.fleet.view import Standing
+from kvcompass.roles.free_places import PlaceState
 from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
 from kvcompass.roles.upstream_choice import SourceKind
 from kvcompass.roles.worker_agent import AgentState
 from kvcompass.roles.worker_source import Registration
 from lab.dashboards.alerts import alerts
 from lab.dashboards.catalogue import families
+from services.maintenance.unit_state import UnitState
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 
@@ -20,6 +23,17 @@ TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
 def test_every_state_has_a_line(states: type[FollowerState]) -> None:
     for state in states:
         assert re.search(rf"^\| `{state.value}` \|", TEXT, re.MULTILINE), state
+
+
+def test_every_state_of_a_unit_and_every_outcome_of_its_snapshot_is_named() -> None:
+    named = set(re.findall(r"`(\w+)`", TEXT))
+    assert {state.value for state in (*UnitState, *RestoreOutcome)} <= named
+
+
+def test_every_state_of_a_place_has_a_line_in_plan_md() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "plan.md").read_text("utf-8")
+    for state in PlaceState:
+        assert re.search(rf"^\| `{state.value}` \|", text, re.MULTILINE), state
 
 
 def test_every_standing_has_a_line() -> None:
