@@ -20,6 +20,21 @@ async def test_a_rank_is_pinned_and_its_cache_is_its_own() -> None:
         assert (meta["dp_rank"], meta["cached_tokens"]) == (2, 0)
 
 
+async def test_the_header_of_the_openai_routes_goes_before_the_body() -> None:
+    body = {"model": "m", "prompt": IDS, "max_tokens": 1, "routed_dp_rank": 0}
+    pinned = {"x-data-parallel-rank": "1"}
+    async with running(dp_size=2) as rig:
+        (await rig.client.post("/v1/completions", json=body, headers=pinned)).raise_for_status()
+        assert await rig.cached(IDS, routed_dp_rank=1) == 96
+        assert await rig.cached(IDS, routed_dp_rank=0) == 0
+        wrong = {"x-data-parallel-rank": "first"}
+        refused = await rig.client.post("/v1/completions", json=body, headers=wrong)
+    assert (refused.status_code, refused.json()["message"][:36]) == (
+        400,
+        "Invalid X-Data-Parallel-Rank header:",
+    )
+
+
 async def test_others_take_turns() -> None:
     async with running(dp_size=3) as rig:
         ranks = [(await rig.generate(IDS)).json()["meta_info"]["dp_rank"] for _ in range(5)]

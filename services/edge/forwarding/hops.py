@@ -13,6 +13,9 @@ from services.edge.requests.headers import ORIGIN_HEADER
 from services.edge.requests.request_body import Endpoint
 from services.runtime.grpc_transport import Dialer
 
+RANK_HEADER = "x-data-parallel-rank"
+"""Pins a request to a dp rank of an engine: at SGLang's OpenAI routes, where it goes before `routed_dp_rank`
+of a client's body, and at vLLM's."""
 _FORWARDED = ("content-type", "accept", "traceparent", "tracestate")
 """Headers a worker gets from the client; credentials and cookies stay here."""
 
@@ -36,6 +39,7 @@ class Hops:
         self._peers = peers
         self._worker_urls: dict[tuple[str, Endpoint], URL] = {}
         self._peer_urls: dict[tuple[str, Endpoint], URL] = {}
+        self._ranks: dict[str, str] = {}
         self.apply_plan(plan)
         self._worker_headers = {"authorization": f"Bearer {engine_key}"} if engine_key else {}
         self._peer_headers = {"authorization": f"Bearer {peer_key}", ORIGIN_HEADER: origin}
@@ -47,6 +51,9 @@ class Hops:
             for worker in plan.workers
             for endpoint in Endpoint
         }
+        self._ranks = {
+            worker.id: str(worker.dp_rank) for worker in plan.workers if worker.dp_rank is not None
+        }
         self._peer_urls = {
             (edge.id, endpoint): URL(self._dialer.http_base(edge.peer_address) + endpoint.path)
             for edge in plan.edges
@@ -57,6 +64,8 @@ class Hops:
         """The hop of an attempt; `facts` are headers for a peer edge."""
         if not attempt.peer:
             headers = {**_headers(exchange), **self._worker_headers}
+            if attempt.worker_id in self._ranks:
+                headers[RANK_HEADER] = self._ranks[attempt.worker_id]
             return Hop(self._worker_urls[attempt.worker_id, endpoint], headers, self._workers)
         headers = {**_headers(exchange), **self._peer_headers, **facts}
         url = self._peer_urls[attempt.peer, endpoint]

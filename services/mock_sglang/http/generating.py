@@ -2,6 +2,8 @@
 
 import asyncio
 
+import msgspec
+
 from kvcompass.engine_model import EngineRequest, Rejection
 from services.mock_sglang.errors import EngineError, bad_request, busy, failed, flat_error, unknown_model
 from services.mock_sglang.faults import FaultSwitches
@@ -69,13 +71,15 @@ class Generating:
         """/v1/chat/completions."""
         body = decode(CHAT, await _json_body(scope, receive))
         self.check_model(body.model)
-        await self._respond(await self._reader.chat(body), ChatForm, receive, send)
+        generation = _pinned(scope, await self._reader.chat(body))
+        await self._respond(generation, ChatForm, receive, send)
 
     async def completion(self, scope: Message, receive: Receive, send: Send) -> None:
         """/v1/completions."""
         body = decode(COMPLETION, await _json_body(scope, receive))
         self.check_model(body.model)
-        await self._respond(await self._reader.completion(body), CompletionForm, receive, send)
+        generation = _pinned(scope, await self._reader.completion(body))
+        await self._respond(generation, CompletionForm, receive, send)
 
     async def generate(self, _scope: Message, receive: Receive, send: Send) -> None:
         """/generate."""
@@ -201,6 +205,18 @@ async def _json_body(scope: Message, receive: Receive) -> bytes:
         message = "Unsupported Media Type: Only 'application/json' is allowed"
         raise EngineError(400, flat_error(400, message, "Bad Request"))
     return await read_body(receive)
+
+
+def _pinned(scope: Message, generation: Generation) -> Generation:
+    """The OpenAI routes' header goes before the body's rank. Errors: EngineError 400."""
+    given = dict(scope["headers"]).get(b"x-data-parallel-rank")
+    if given is None:
+        return generation
+    try:
+        return msgspec.structs.replace(generation, dp_rank=int(given))
+    except ValueError as error:
+        message = f"Invalid X-Data-Parallel-Rank header: must be an integer, got '{given.decode('latin-1')}'"
+        raise EngineError(400, flat_error(400, message, "400")) from error
 
 
 def _refused(rejection: Rejection) -> EngineError:
