@@ -148,6 +148,11 @@ class BlockTree:
         self._ends.clear()
         self._detached_blocks = 0
 
+    def use_block_size(self, block_size: int) -> None:
+        """Blocks have so many tokens from here on, of which every length is a multiple. None is resident."""
+        assert not self._runs, "blocks of two sizes"
+        self._block_bytes = block_size * _TOKEN.itemsize
+
     def use_lengths(self, lengths: Sequence[int]) -> None:
         """Register prefixes at other lengths. O(tokens): every resident prefix is hashed anew."""
         runs = {id(run): run for run in self._runs.values() if run.tier != _NONE}

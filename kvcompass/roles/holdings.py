@@ -17,6 +17,8 @@ from kvcompass.roles.shard_digest import ShardDigests
 from kvcompass.tier import Tier
 
 _TIER_OF_MEDIUM: Final = {None: Tier.VRAM, "GPU": Tier.VRAM, "CPU_PINNED": Tier.DRAM, "CPU": Tier.DRAM}
+_UNTOLD_TIERS: Final = dict.fromkeys(_TIER_OF_MEDIUM, Tier.DRAM)
+"""Of an engine that does not say what moves to its host tier: what it holds may be there."""
 _TOKEN: Final = np.dtype("<i4")
 
 
@@ -55,10 +57,10 @@ class EventCounters:
 
 @dataclass(frozen=True, slots=True)
 class BlockSizeMismatch:
-    """The engine's pages are not the plan's blocks: no key it could register would be asked for."""
+    """A block has another size than those of this engine have."""
 
     reported: int
-    planned: int
+    known: int
 
 
 class Holdings:
@@ -85,7 +87,7 @@ class Holdings:
         Args:
             namespace: Of the keys; from `kvcompass.keys.namespace` with `salt`.
             salt: Of the worker's sharing group. Events of another scope are ignored.
-            block_size: Tokens a block, as the plan has it.
+            block_size: Tokens a block of the engine; it divides every length. The plan's, until it is known.
             lengths: int32[n], registered lengths.
             shards: Number of shards the keys are spread over.
             repeated_stores: The engine's habit.
@@ -93,6 +95,7 @@ class Holdings:
             keys_max: Keys registered, at most; above it the longest are not (`LengthCap`).
         """
         self._salt = salt
+        self._tiers: Mapping[str | None, Tier] = _TIER_OF_MEDIUM
         self._block_size = block_size
         self._shards = shards
         self._tree = BlockTree(
@@ -112,6 +115,11 @@ class Holdings:
         self._registered_length = self._cap.length
         self._digests = ShardDigests(shards)
         self.events = EventCounters()
+
+    @property
+    def block_size(self) -> int:
+        """Tokens a block of the engine."""
+        return self._block_size
 
     @property
     def blocks(self) -> int:
@@ -173,6 +181,15 @@ class Holdings:
         self._tree.clear()
         return self._edits()
 
+    def use_block_size(self, block_size: int) -> None:
+        """The engine's blocks have so many tokens, which divide every length. Nothing is held."""
+        self._block_size = block_size
+        self._tree.use_block_size(block_size)
+
+    def use_tiers(self, *, told: bool) -> None:
+        """Whether the engine says in which tier a block is; if not, all counts as DRAM. Nothing is held."""
+        self._tiers = _TIER_OF_MEDIUM if told else _UNTOLD_TIERS
+
     def use_lengths(self, lengths: npt.NDArray[np.int32], keys_max: int) -> tuple[ShardEdits, ...]:
         """Register at other lengths, or under another bound of keys; return what changed, by shard.
 
@@ -224,7 +241,7 @@ class Holdings:
         if event.scope not in ("", self._salt):
             self.events.foreign_scopes += 1
             return None
-        tier = _TIER_OF_MEDIUM.get(event.medium)
+        tier = self._tiers.get(event.medium)
         if tier is None:
             self.events.unknown_media += 1
         return tier

@@ -1,20 +1,23 @@
 """The worker agent: what one engine holds and how busy it is, for the units and for its region's edges."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from kvcompass.engine_events import AllBlocksCleared, EngineNews, EventsLost
+from kvcompass.engine_facts import EngineFacts
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.keys import namespace
 from kvcompass.levels import registered_lengths
 from kvcompass.plan.model import Plan
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.engine_feed import EngineFeed, Order
+from kvcompass.roles.engine_fit import EngineRefusal, pages_fit
+from kvcompass.roles.engine_standing import EngineStanding, Judge
+from kvcompass.roles.event_watch import SILENT_US
 from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
 
@@ -22,35 +25,12 @@ _LIMITS: Final = TreeLimits()
 _UNTOLD: Final = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
 
 
-class AgentState(Enum):
-    """How well the agent knows its worker."""
-
-    ATTACHING = "attaching"
-    """The engine was not reached yet, or its past batches are being replayed."""
-    EXACT = "exact"
-    """Everything said since the engine started, or since it last cleared its cache, was taken in."""
-    PARTIAL = "partial"
-    """Something was lost or left out: until the cache is cleared, it may hold more than is known."""
-    UNREACHABLE = "unreachable"
-    """The engine does not answer. Its lease is left to end; nothing is forgotten: it may be the network."""
-    REFUSED = "refused"
-    """The engine contradicts the plan (`refusal`). It is not indexed and takes no requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineRefusal:
-    """What in an engine contradicts the plan."""
-
-    field: str
-    message: str
-
-
 class WorkerAgent:
     """State machine of one worker. Events and loads go in, edits by shard and loads come out.
 
-    The order of calls at attach: `on_engine_up`, the replayed batches by `on_batch`, `on_attached`; then for
-    each live batch `order`, and `on_batch` unless it says otherwise. `on_engine_load` and `on_engine_down`
-    come at any time.
+    The order of calls at attach: `on_engine_facts` where they were told, `on_engine_up`, the replayed batches
+    by `on_batch`, `on_attached`; then for each live batch `order`, and `on_batch` unless it says otherwise.
+    `on_engine_load` and `on_engine_down` come at any time.
     """
 
     def __init__(
@@ -61,6 +41,7 @@ class WorkerAgent:
         *,
         repeated_stores: RepeatedStores = RepeatedStores.COUNTED,
         limits: TreeLimits = _LIMITS,
+        silent_us: int = SILENT_US,
     ) -> None:
         """Start unattached and holding nothing.
 
@@ -70,13 +51,13 @@ class WorkerAgent:
             epoch: Of this run of the agent; larger than any before.
             repeated_stores: The engine's habit.
             limits: Bounds on memory.
+            silent_us: How long an engine may serve requests and send no events.
         """
         self.worker = plan.workers[plan.worker_index(worker_id)]
         self.epoch = epoch
-        self.refusal: EngineRefusal | None = None
+        self.engine = EngineStanding(plan, self.worker, silent_us)
         salt = next(group.salt for group in plan.sharing_groups if group.id == self.worker.sharing_group)
         self._plan = plan
-        self._block_size = plan.model.block_size
         self._reachable: bool | None = None
         self._identified = False
         self._attached = False
@@ -136,17 +117,34 @@ class WorkerAgent:
             return AgentState.UNREACHABLE
         if self.refusal is not None:
             return AgentState.REFUSED
+        if self.is_approximate:
+            return AgentState.APPROXIMATE
+        if self.engine.is_silent:
+            return AgentState.SILENT
         if not self._attached:
             return AgentState.ATTACHING
         return AgentState.EXACT if self._complete else AgentState.PARTIAL
 
     @property
+    def is_approximate(self) -> bool:
+        """By plan, what it holds is predicted by edges, and nothing is registered here."""
+        return self.worker.holdings == "predicted"
+
+    @property
+    def refusal(self) -> EngineRefusal | None:
+        """Why the engine cannot be served; None when it can."""
+        return self.engine.refusal
+
+    @property
     def vouches(self) -> bool:
-        """Whether what was reported stands: the engine answers, and is the process that was learned from.
+        """Whether what was reported stands: the engine answers, tells what it does, and is the process that
+        was learned from. Nothing is reported of holdings that are predicted, and that stands.
 
         Units are told nothing otherwise, so that the lease ends.
         """
-        return self._reachable is True and self._identified
+        if self._reachable is not True:
+            return False
+        return self.is_approximate or (self._identified and not self.engine.is_silent)
 
     def may_renew(self, now_us: int) -> bool:
         """Whether the lease may be renewed: the engine has answered within a sixth of it.
@@ -183,7 +181,8 @@ class WorkerAgent:
         or events in it, the state becomes PARTIAL, and where removals may be among it the holdings are built
         anew from there. A batch that clears the cache makes it EXACT again.
         """
-        if self.refusal is not None or sequence <= self._feed.applied:
+        self.engine.on_batch()
+        if self.refusal is not None or self.is_approximate or sequence <= self._feed.applied:
             return ()
         missing = sequence - self._feed.applied - 1
         if missing:
@@ -196,6 +195,8 @@ class WorkerAgent:
         self._estimate.on_events(events)
         left_out = self.holdings.left_out
         edits = self.holdings.apply(events)
+        if isinstance(edits, BlockSizeMismatch):
+            edits = self._other_pages(edits.reported, events)
         for event in events:
             if isinstance(event, AllBlocksCleared):
                 self._complete = True
@@ -203,22 +204,26 @@ class WorkerAgent:
                 self._complete = False
         if self.holdings.left_out != left_out:
             self._complete = False
-        return self.on_block_size(edits.reported) if isinstance(edits, BlockSizeMismatch) else edits
+        return edits
 
-    def on_block_size(self, reported: int) -> tuple[ShardEdits, ...]:
-        """The engine tells its page size, in tokens. Another than the plan's refuses the worker.
+    def on_engine_facts(self, facts: EngineFacts) -> tuple[ShardEdits, ...]:
+        """The engine has said what it is, before it is attached to (again).
 
         Returns:
             The withdrawals of a refusal.
         """
-        if reported == self._block_size:
-            return ()
-        self.refusal = EngineRefusal(
-            "block_size",
-            f"worker {self.worker.id} stores blocks of {reported} tokens, the plan says {self._block_size}: "
-            "start it with that page size, or change model.block_size",
-        )
-        return self.holdings.clear()
+        return self.judge(Judge.FACTS, self.engine.on_facts(facts))
+
+    def judge(self, judge: Judge, refusal: EngineRefusal | None) -> tuple[ShardEdits, ...]:
+        """Refuse the engine for what a judge has found, or take back what that judge had found before.
+
+        One that is taken back counts when the engine is attached to anew: it is learned from the start then.
+
+        Returns:
+            The withdrawals of a refusal.
+        """
+        self.engine.judge(judge, refusal)
+        return () if refusal is None else self.holdings.clear()
 
     def on_attached(self, *, replayed: bool) -> None:
         """All that the engine could replay has been taken in. `replayed`: whether it could at all."""
@@ -241,7 +246,7 @@ class WorkerAgent:
         Args:
             epoch: Of the report streams from here on.
             same_process: Whether the last batch taken in is still its own; if not, everything is forgotten
-                and learned anew.
+                and learned anew, from the facts as last told.
 
         Returns:
             The withdrawals.
@@ -251,18 +256,23 @@ class WorkerAgent:
         self._identified = True
         self._attached = False
         self._feed.reconnected()
-        if same_process:
+        if self.engine.on_event_stream(same_process=same_process):
             return ()
-        self.engine_restarts += self._feed.applied >= 0
+        self.engine_restarts += not same_process and self._feed.applied >= 0
         self._feed.reset()
         self._complete = True
-        self.refusal = None
-        return self.holdings.clear()
+        withdrawn = self.holdings.clear()
+        facts = self.engine.facts
+        if facts is not None and self.refusal is None:
+            self.holdings.use_block_size(facts.page_size or self._plan.model.block_size)
+            self.holdings.use_tiers(told=facts.tells_tiers or not facts.host_tier)
+        return withdrawn
 
     def on_engine_load(self, load: EngineLoad, now_us: int) -> None:
         """Take in an answer of the engine's load endpoint."""
         self._reachable = True
         self._estimate.on_engine_load(load)
+        self.engine.on_load(load, now_us)
         self._engine_load = load
         self._loaded_at_us = now_us
 
@@ -285,6 +295,25 @@ class WorkerAgent:
             max_tokens=told.max_tokens,
             prefill_ms_per_token=self._estimate.measured_ms_per_token,
             age_ms=age_us // 1_000,
+        )
+
+    def _other_pages(self, reported: int, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...]:
+        """A batch has blocks of another size than was known: of one that fits, if they are the first."""
+        refusal = pages_fit(reported, self._plan)
+        if refusal is None and not self.holdings.blocks:
+            self.holdings.use_block_size(reported)
+            edits = self.holdings.apply(events)
+            if not isinstance(edits, BlockSizeMismatch):
+                return edits
+            reported = edits.reported
+        return self.judge(
+            Judge.EVENTS,
+            refusal
+            or EngineRefusal(
+                "block_size",
+                f"it stores blocks of {reported} tokens beside blocks of {self.holdings.block_size}; pages "
+                "of an engine are of one size",
+            ),
         )
 
     def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:

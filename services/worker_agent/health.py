@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.agent_state import AgentState
 from services.runtime.ops import Health
 from services.worker_agent.served_worker import ServedWorker
 

@@ -6,7 +6,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.agent_state import AgentState
 from services.runtime.epoch import now_us
 from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.served_worker import ServedWorker

@@ -9,9 +9,10 @@ import grpc.aio
 import zmq.asyncio
 
 from kvcompass.plan.model import Edge, Plan
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.unit_report import UnitReport
-from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from kvcompass.levels import registered_lengths
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
-from kvcompass.roles.worker_agent import AgentState
 from kvcompass.tier import Tier
 from simulator.convergence.fleet import Fleet
 

@@ -11,8 +11,9 @@ import pytest
 from kvcompass.engine_events import BlockRemoved
 from kvcompass.fleet.load import WorkerState
 from kvcompass.plan.model import Plan
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.messages import Refusal
-from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from kvcompass.roles.worker_agent import WorkerAgent
 from services.worker_agent.process import AgentProcess
 from services.worker_agent.served_worker import ServedWorker
 from services.worker_agent.settings import EngineSettings, WorkerAgentSettings

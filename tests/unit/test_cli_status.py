@@ -26,8 +26,8 @@ from kvcompass.plan import dump_plan, parse_plan
 from kvcompass.plan.model import Plan
 from kvcompass.plan.parse import decode_plan
 from kvcompass.plan.rollout import Component
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
-from kvcompass.roles.worker_agent import AgentState
 from kvcompass.roles.worker_source import Registration
 from services.runtime.plan_desk import plan_digest
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from kvcompass.fleet.view import Standing
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
-from kvcompass.roles.worker_agent import AgentState
 from kvcompass.roles.worker_source import Registration
 from lab.dashboards import __main__ as generator
 from lab.dashboards import promql

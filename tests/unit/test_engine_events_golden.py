@@ -10,7 +10,8 @@ import pytest
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels import registered_lengths
-from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from kvcompass.roles.agent_state import AgentState
+from kvcompass.roles.worker_agent import WorkerAgent
 from services.worker_agent.event_decoder import EventDecoder
 from tests.models.agent_fleets import SALT, agent_plan
 from tests.models.holdings_naive import NaiveHoldings

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kvcompass.fleet.view import Standing
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.free_places import PlaceState
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
 from kvcompass.roles.upstream_choice import SourceKind
-from kvcompass.roles.worker_agent import AgentState
 from kvcompass.roles.worker_source import Registration
 from lab.dashboards.alerts import alerts
 from lab.dashboards.catalogue import families

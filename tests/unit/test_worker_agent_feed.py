@@ -9,11 +9,12 @@ from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored,
 from kvcompass.fleet.load import WorkerState
 from kvcompass.keys import namespace
 from kvcompass.levels import registered_lengths
+from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.engine_feed import EngineFeed, Order
 from kvcompass.roles.holdings import RepeatedStores
 from kvcompass.roles.queue_estimate import EngineLoad
-from kvcompass.roles.worker_agent import AgentState, WorkerAgent
+from kvcompass.roles.worker_agent import WorkerAgent
 from tests.models.agent_fleets import SALT, agent_plan
 from tests.models.holdings_naive import NaiveHoldings
 

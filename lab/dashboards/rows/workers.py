@@ -2,7 +2,7 @@
 
 from kvcompass.fleet.view import Standing
 from kvcompass.plan.model import RoutingRule
-from kvcompass.roles.worker_agent import AgentState
+from kvcompass.roles.agent_state import AgentState
 from lab.dashboards import signals
 from lab.dashboards.panels import Colour, Panel, Query, Row, Shape, Unit, Words, steps
 from lab.dashboards.promql import Expressions
