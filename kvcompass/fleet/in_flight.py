@@ -23,6 +23,8 @@ class Flight:
     local_best_match: int
     """Longest match any worker of the origin region had when this was decided."""
     first_byte_us: int | None = None
+    predicted: int = 0
+    """What the worker was taken to hold of the prompt without the index saying so, tokens."""
 
 
 class InFlight:

@@ -107,6 +107,12 @@ class FleetView:
         self.region_names = tuple(worker.region for worker in workers)
         vacant = np.array([is_vacant(worker) for worker in workers])
         self.index_of = {worker.id: i for i, worker in enumerate(workers) if not vacant[i]}
+        self.predicted = {
+            i: worker.id
+            for i, worker in enumerate(workers)
+            if worker.holdings == "predicted" and not vacant[i]
+        }
+        """Ids of the workers whose holdings are predicted, by index: their matches are APPROXIMATE."""
         self.is_local: NDArray[np.bool_] = np.array(regions) == origin
         self.in_group: dict[str, NDArray[np.bool_]] = {
             group: np.array([w.sharing_group == group for w in workers]) & ~vacant

@@ -1,7 +1,7 @@
 """The edge as a state machine: places requests, learns from their ends, keeps and tells load."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kvcompass.fleet.broadcast import BroadcastSchedule
 from kvcompass.fleet.expected import ExpectedHoldings
 from kvcompass.fleet.in_flight import Flight
-from kvcompass.fleet.load import LoadVerdict, RegionLoad
+from kvcompass.fleet.load import LoadVerdict, RegionLoad, WorkerState
 from kvcompass.fleet.region_workers import RegionWorkers
 from kvcompass.fleet.sequence_guard import SequenceGuard
 from kvcompass.fleet.view import FleetView, Standing
@@ -43,6 +43,8 @@ class Outcome:
     """Another region's cache beat the best local match, and the engine reused at least the claim."""
     belief: float
     """Of the worker, afterwards."""
+    wrong_prediction: bool = False
+    """The engine reused less than it was taken to hold (APPROXIMATE)."""
 
 
 class EdgeRole:
@@ -68,10 +70,12 @@ class EdgeRole:
         self.keys_version = 0
         """Grows when prompts are keyed at other lengths: keys from before then say nothing any more."""
         self.expected = ExpectedHoldings(self._rungs, len(plan.workers), EXPECTATION_LIMIT)
+        self.expected.predict(self.fleet.predicted, plan.routing.predicted_ttl_ms * 1000)
         self.broadcasts = BroadcastSchedule(plan, edge.region)
         self.load_verdicts: Counter[LoadVerdict] = Counter()
         self.blind_decisions = 0
         self.wrong_claims = 0
+        self.wrong_predictions = 0
         self.cross_region_hits = 0
         self._lease_us = plan.routing.lease_ms * 1000
         self._epoch = epoch
@@ -101,6 +105,7 @@ class EdgeRole:
         self.keys_version += not np.array_equal(rungs, self._rungs)
         self._rungs = rungs
         self.expected.apply_plan(rungs, len(plan.workers))
+        self.expected.predict(self.fleet.predicted, plan.routing.predicted_ttl_ms * 1000)
         self.broadcasts.apply_plan(plan)
         self._lease_us = plan.routing.lease_ms * 1000
         self._own_workers = self._workers_here()
@@ -157,6 +162,7 @@ class EdgeRole:
             round(decision.residual_ms * 1000.0),
             decision.match_tokens,
             decision.local_best_match,
+            predicted=self.expected.predicted_match(decision.worker, decision.keys, now_us),
         )
         if self._start(request_id, flight):
             self.expected.expect(request_id, decision.worker, decision.keys, decision.match_tokens, now_us)
@@ -196,7 +202,10 @@ class EdgeRole:
             return None
         self.expected.prefilled(request_id, now_us)
         belief = float(self.fleet.beliefs.values[flight.worker])
-        wrong_claim = cross_region_hit = False
+        wrong_claim = cross_region_hit = wrong_prediction = False
+        if not flight.claimed and flight.predicted > 0 and cached_tokens is not None:
+            belief = self.fleet.beliefs.observe(flight.worker, flight.predicted, cached_tokens, now_us)
+            wrong_prediction = cached_tokens < flight.predicted
         if flight.claimed > 0 and cached_tokens is not None:
             belief = self.fleet.beliefs.observe(flight.worker, flight.claimed, cached_tokens, now_us)
             wrong_claim = cached_tokens < flight.claimed
@@ -206,8 +215,17 @@ class EdgeRole:
                 and flight.claimed > flight.local_best_match
             )
         self.wrong_claims += wrong_claim
+        self.wrong_predictions += wrong_prediction
         self.cross_region_hits += cross_region_hit
-        return Outcome(flight.worker, flight.claimed, cached_tokens, wrong_claim, cross_region_hit, belief)
+        return Outcome(
+            flight.worker,
+            flight.claimed,
+            cached_tokens,
+            wrong_claim,
+            cross_region_hit,
+            belief,
+            wrong_prediction,
+        )
 
     def failed(self, request_id: Hashable, now_us: int) -> bool:
         """The attempt ended without a complete answer (error, cancellation); False when it ended before.
@@ -235,6 +253,7 @@ class EdgeRole:
             verdict = LoadVerdict.OLD_SEQUENCE
         else:
             self.fleet.report(worker, load, now_us)
+            self._forget_the_gone((worker,), now_us)
             verdict = LoadVerdict.ACCEPTED
         self.load_verdicts[verdict] += 1
         return verdict
@@ -251,6 +270,7 @@ class EdgeRole:
             if strangers:
                 self.load_verdicts[LoadVerdict.WRONG_REGION] += strangers
             self.fleet.report_all(workers, message.rows, now_us, live=True)
+            self._forget_the_gone(self.fleet.predicted, now_us)
         return verdict
 
     def region_load(self, now_us: int) -> RegionLoad:
@@ -288,6 +308,7 @@ class EdgeRole:
             "expectations_dropped": self.expected.dropped,
             "blind_decisions": self.blind_decisions,
             "wrong_claims": self.wrong_claims,
+            "wrong_predictions": self.wrong_predictions,
             "cross_region_hits": self.cross_region_hits,
             "load_messages": {verdict.value: self.load_verdicts[verdict] for verdict in LoadVerdict},
             "workers": self.workers(now_us),
@@ -320,7 +341,18 @@ class EdgeRole:
             "belief": float(fleet.beliefs.values[worker]),
             "prefill_ms_per_token": float(fleet.prefill_ms_per_token[worker]),
             "wan_ms": float(fleet.wan_ms[worker]),
+            "approximate": worker in fleet.predicted,
+            "predicted_keys": self.expected.predicted_keys(worker),
         }
+
+    def _forget_the_gone(self, workers: Iterable[int], now_us: int) -> None:
+        """Whoever does not answer may come back with an empty cache, and would not say so."""
+        for worker in workers:
+            if (
+                worker in self.fleet.predicted
+                and self.fleet.state_of(worker, now_us) is WorkerState.UNREACHABLE
+            ):
+                self.expected.forget(worker)
 
     def _start(self, request_id: Hashable, flight: Flight) -> bool:
         """False when the request cannot be tracked."""

@@ -24,6 +24,8 @@ class Reason(Enum):
     """Nobody else could take it."""
     EXPECTED_MATCH = "expected_match"
     """A request under way is about to leave a longer prefix there than the index knows of."""
+    APPROXIMATE_MATCH = "approximate_match"
+    """Its engine sends no events. It is taken to hold what was sent there lately; nobody has said so."""
     HOLDER_UNAVAILABLE = "holder_unavailable"
     """A longer match than any candidate's lies within reach, at a worker that is not one: out, suspected, of
     unknown load, or tried already."""
@@ -77,6 +79,8 @@ class Candidate:
     belief: float
     requests_in_flight: int
     """Requests of this edge."""
+    approximate: bool = False
+    """Its holdings are predicted: `expected_tokens` is all that is known, and it may be wrong."""
 
 
 class Decision(NamedTuple):
@@ -98,7 +102,8 @@ class Decision(NamedTuple):
     """Taken although the index could not be read in full or in time."""
     prompt_tokens: int
     expected_tokens: int
-    """What requests under way are expected to leave there; part of the score, never of the claim."""
+    """What requests under way are expected to leave there, or it is taken to hold as its holdings are
+    predicted; part of the score, never of the claim."""
     residual_ms: float
     """Prefill the worker is expected to do for this request."""
     capacity_price: float

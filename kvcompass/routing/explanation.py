@@ -65,6 +65,7 @@ def explained(
             tier=Tier(int(weighed.tier[worker])),
             belief=float(fleet.beliefs.values[worker]),
             requests_in_flight=int(fleet.in_flight.requests[worker]),
+            approximate=worker in fleet.predicted,
         )
         for worker in order.tolist()
         if not is_vacant(fleet.plan.workers[worker])

@@ -24,7 +24,7 @@ def reason_for(
     credited = weighed.match_tokens.item(worker)
     expected = request.expected_at(worker)
     if expected > credited:
-        return Reason.EXPECTED_MATCH
+        return Reason.APPROXIMATE_MATCH if worker in fleet.predicted else Reason.EXPECTED_MATCH
     if weighed.other_best > weighed.longest:
         return Reason.HOLDER_UNAVAILABLE
     if weighed.longest == 0:

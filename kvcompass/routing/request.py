@@ -20,7 +20,8 @@ class RoutingRequest(NamedTuple):
     keys: NDArray[np.uint64]
     """uint64[n]: keys of the first n rungs of the query plan; carried to the decision."""
     expected_tokens: NDArray[np.int32] | None = None
-    """int32[W]: what requests under way are about to leave at each worker, tokens; None when nowhere any."""
+    """int32[W]: what requests under way are about to leave at each worker, and what a worker of predicted
+    holdings is taken to hold, tokens; None when nowhere any."""
     exclude: frozenset[int] = frozenset()
     """Workers (indices) this request has already failed at."""
     blind: bool = False

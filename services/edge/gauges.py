@@ -107,6 +107,11 @@ class EdgeGauges(Collector):
         standing = GaugeMetricFamily(
             _PREFIX + "worker_standing", "0 known, 1 unknown, 2 suspected, 3 out.", labels=labels
         )
+        predicted = GaugeMetricFamily(
+            _PREFIX + "worker_predicted_keys",
+            "Prefixes that a worker without events is taken to hold (APPROXIMATE).",
+            labels=labels,
+        )
         for worker, i in fleet.index_of.items():
             region = fleet.region_names[i]
             queue.add_metric((worker, region), float(fleet.queue_ms[i]))
@@ -116,4 +121,6 @@ class EdgeGauges(Collector):
             belief.add_metric((worker, region), float(fleet.beliefs.values[i]))
             flights.add_metric((worker, region), float(fleet.in_flight.requests[i]))
             standing.add_metric((worker, region), float(fleet.standing[i]))
-        yield from (queue, age, belief, flights, standing)
+            if i in fleet.predicted:
+                predicted.add_metric((worker, region), self._role.expected.predicted_keys(i))
+        yield from (queue, age, belief, flights, standing, predicted)

@@ -29,6 +29,8 @@ def foresee(metrics: EdgeMetrics, plan: Plan, region: str) -> None:
     for worker in plan.workers:
         for counter in (metrics.claimed, metrics.reused, metrics.prompt, metrics.wrong_claims):
             counter.labels(worker.id)
+        if worker.holdings == "predicted":
+            metrics.wrong_predictions.labels(worker.id)
     for worker_region in others:
         metrics.cross_region_hits.labels(worker_region)
     for fault in Fault:

@@ -91,6 +91,11 @@ class EdgeMetrics:
             "prompt_tokens_total", "Prompt tokens of requests that were answered.", "worker"
         )
         self.wrong_claims = counter("wrong_claims_total", "Engine reused less than claimed.", "worker")
+        self.wrong_predictions = counter(
+            "wrong_predictions_total",
+            "Engine without events reused less than it was taken to hold (APPROXIMATE).",
+            "worker",
+        )
         self.cross_region_hits = counter(
             "cross_region_hits_total",
             "Answers that reused at least a claim no worker of the own region could match.",

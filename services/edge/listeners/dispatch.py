@@ -152,6 +152,8 @@ class _Journey:
         metrics.reused.labels(worker_id).inc(cached or 0)
         if outcome.wrong_claim:
             metrics.wrong_claims.labels(decision.worker_id).inc()
+        if outcome.wrong_prediction:
+            metrics.wrong_predictions.labels(decision.worker_id).inc()
         if outcome.cross_region_hit:
             metrics.cross_region_hits.labels(decision.region).inc()
 

@@ -107,4 +107,5 @@ def _terms(candidate: Candidate) -> dict[str, Any]:
         "tier": candidate.tier.name,
         "belief": candidate.belief,
         "requests_in_flight": candidate.requests_in_flight,
+        "approximate": candidate.approximate,
     }
