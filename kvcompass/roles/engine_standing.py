@@ -48,13 +48,19 @@ class EngineStanding:
     @property
     def is_silent(self) -> bool:
         """It answers and no events come."""
-        return bool(self._no_publisher) or self._watch.is_silent
+        return bool(self._fit.silence or self._no_publisher) or self._watch.is_silent
+
+    @property
+    def unconfigured(self) -> str:
+        """Why no events can come, as it says itself; empty when they can."""
+        return self._fit.silence
 
     @property
     def silence(self) -> str:
         """Why no events come, and what to do; empty unless it is silent."""
-        if self._no_publisher or not self._watch.is_silent:
-            return self._no_publisher
+        known = self._fit.silence or self._no_publisher
+        if known or not self._watch.is_silent:
+            return known
         if self._watch.never_heard:
             return f"it serves requests and sends no events: start it with {self._flag}"
         return "it serves requests, and its events and replays have stopped: restart it"
@@ -73,7 +79,6 @@ class EngineStanding:
         """It has said what it is; returns what in that contradicts the plan."""
         self.facts = facts
         self._fit = engine_fit(facts, self._plan, self._worker)
-        self._no_publisher = self._fit.silence
         return self._fit.refusal
 
     def judge(self, judge: Judge, refusal: EngineRefusal | None) -> None:
@@ -92,6 +97,10 @@ class EngineStanding:
         remembered = same_process and not self._has_forgotten
         self._has_forgotten = bool(self._refusals)
         return remembered
+
+    def on_down(self) -> None:
+        """It stopped answering, and may come back otherwise."""
+        self._no_publisher = ""
 
     def on_load(self, load: EngineLoad, now_us: int) -> None:
         """How busy it is."""

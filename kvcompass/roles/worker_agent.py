@@ -238,6 +238,7 @@ class WorkerAgent:
     def on_engine_down(self) -> None:
         """The engine stopped answering."""
         self._reachable = False
+        self.engine.on_down()
         self.on_events_lost()
 
     def on_engine_up(self, epoch: int, *, same_process: bool) -> tuple[ShardEdits, ...]:

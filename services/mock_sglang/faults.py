@@ -20,7 +20,7 @@ CRASH_STATUS = 137
 MOST_BATCHES = 1_000_000_000
 MOST_SEED = 2**63 - 1
 """What a JSON answer can show."""
-STRIKES = ("hang", "status_500", "drop_events", "restart", "silence_load")
+STRIKES = ("hang", "status_500", "drop_events", "restart", "silence_load", "stick_events")
 """Faults that strike again and again; the others are states, or the end."""
 
 
@@ -57,6 +57,8 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Null is the setting's."""
     chat_drift: DriftName | None = None
     """Chats are read by another template or tokenizer than the settings', or with a token before all."""
+    stick_events: bool = False
+    """The event publisher is stuck: no batch comes and no replay is answered. All of it comes afterwards."""
     random_seed: int = 0
     """Of the shares: equal settings give the same fate to the nth request and to the nth batch."""
 
@@ -133,6 +135,7 @@ class FaultSwitches:
             self._crash = loop.call_later(faults.crash_after_ms / 1_000, self._exit_now, CRASH_STATUS)
         self.counts["hang"] += faults.hang
         self.counts["restart"] += faults.restart
+        self.counts["stick_events"] += faults.stick_events
 
     def clear(self) -> None:
         """A sound engine: what waits goes on."""

@@ -1,6 +1,6 @@
 """HTTP to one engine: bounded answers, a timeout on each. Never `/health`: SGLang generates there."""
 
-from typing import Annotated, Final, TypeVar
+from typing import Final, TypeVar
 
 import aiohttp
 import msgspec
@@ -27,13 +27,6 @@ class MalformedError(EngineError):
     """An answer that cannot be used. `field` is the place in it, or the route where it has none."""
 
 
-class _ServerInfo(msgspec.Struct, frozen=True):
-    page_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
-
-
-_INFO = msgspec.json.Decoder(_ServerInfo)
-
-
 class EngineClient:
     """HTTP to one engine. Owns its session: use it as an async context manager."""
 
@@ -50,10 +43,6 @@ class EngineClient:
     async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
-
-    async def page_size(self) -> int | None:
-        """Return the engine's block size in tokens; None when it does not say. Errors: EngineError."""
-        return (await self.get("/server_info", _INFO)).page_size
 
     async def get(self, path: str, decoder: msgspec.json.Decoder[_Answer]) -> _Answer:
         """Ask for JSON. Errors: EngineError; MalformedError names what in the answer cannot be used."""

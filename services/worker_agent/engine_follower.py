@@ -1,8 +1,8 @@
-"""Keeps an agent on its engine's events: attach, replay, live batches, holes, restarts."""
+"""Keeps an agent on its engine's events: facts, attach, replay, live batches, holes, restarts, silence."""
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Final
 
 import zmq
@@ -13,18 +13,33 @@ from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.logs import get_logger
-from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
+from services.worker_agent.engine_facts import ask_facts
 from services.worker_agent.event_decoder import BatchError, EventDecoder
-from services.worker_agent.event_source import EventSourceError, LiveEvents, has_batch, replay
+from services.worker_agent.event_endpoints import EventEndpoints, event_endpoints
+from services.worker_agent.event_source import (
+    EventSourceError,
+    LiveEvents,
+    NoPublisherError,
+    has_batch,
+    replay,
+)
 from services.worker_agent.reconnect import Backoff
 from services.worker_agent.settings import EngineSettings
 
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
+_FACTS_ATTEMPTS: Final = 3
+"""Then an engine that answers too late is attached to by what the plan says of it."""
+_MISCONFIGURED_S: Final = 5.0
+"""Between two looks at an engine that has to be started otherwise."""
 
 
 class EngineFollower:
-    """Drives one `WorkerAgent` with its engine's batches. `publish` gets every change, also of mere state."""
+    """Drives one `WorkerAgent` with its engine's batches. `publish` gets every change, also of mere state.
+
+    Before it attaches it asks the engine what it is, each time: it may be another one than before.
+    """
 
     def __init__(
         self,
@@ -32,22 +47,24 @@ class EngineFollower:
         client: EngineClient,
         context: zmq.asyncio.Context,
         *,
-        events: str,
-        replay: str,
+        dial: Callable[[str], str],
         settings: EngineSettings,
         new_epoch: Callable[[], int],
         publish: Callable[[tuple[ShardEdits, ...]], None],
     ) -> None:
-        """`events` and `replay` are endpoints to connect to; `replay` may be empty."""
+        """`dial` says where an address of the plan, or of the engine's host, is really reached."""
         self._agent = agent
         self._client = client
         self._context = context
-        self._events = events
-        self._replay = replay
+        self._dial = dial
+        self._engine = settings.kind
         self._timeout_s = settings.event_timeout_ms / 1_000
         self._quiet_ms = settings.quiet_ms
         self._new_epoch = new_epoch
         self._publish = publish
+        self.endpoints = EventEndpoints("", "")
+        """Those in use; empty as long as none are known."""
+        self._facts_failures = 0
         self._last: tuple[int, bytes] | None = None
         """Number and payload of the last batch taken in: only the same process has the same."""
         self._replay_answers = True
@@ -62,6 +79,8 @@ class EngineFollower:
         """Replays that were not answered. Both count, and are monotonic."""
         self.problem = ""
         """Why the agent is not attached; empty while it is."""
+        self.facts_problem = ""
+        """Why it is not known what the engine is; empty when it is."""
 
     def engine_answers(self) -> None:
         """The engine answered over HTTP."""
@@ -78,14 +97,25 @@ class EngineFollower:
         backoff = Backoff()
         while True:
             await self._answers.wait()
+            least_s = 0.0
             try:
-                async with LiveEvents(self._context, self._events) as live:
+                await self._ask_facts()
+                if self._agent.is_approximate:
+                    self.problem = ""
+                    await self._gone.wait()
+                    continue
+                self.endpoints = event_endpoints(self._agent, self._dial)
+                async with LiveEvents(self._context, self.endpoints.events) as live:
                     await self._attach(live)
                     backoff.reset()
                     self.problem = ""
                     self._log.info("attached", state=self._agent.state.value, batch=self._agent.applied)
                     problem = await self._follow(live)
-            except EventSourceError as error:
+            except NoPublisherError as error:
+                problem, least_s = str(error), _MISCONFIGURED_S
+                if self._answers.is_set() and not self._agent.engine.unconfigured:
+                    self._agent.engine.on_no_publisher(problem)
+            except (EngineError, EventSourceError) as error:
                 problem = str(error)
             except zmq.ZMQError as error:
                 problem = f"the event sockets fail: {error}"
@@ -94,18 +124,31 @@ class EngineFollower:
             self.problem = problem
             self._agent.on_events_lost()
             self._publish(())
-            await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(backoff.next_s(least_s))
+
+    async def _ask_facts(self) -> None:
+        """Ask the engine what it is. Errors: EngineError while it may only be slow to say."""
+        try:
+            facts = await ask_facts(self._client, self._engine)
+        except EngineError as error:
+            self._facts_failures += 1
+            lasting = isinstance(error, NotThereError | MalformedError)
+            if not lasting and self._facts_failures < _FACTS_ATTEMPTS:
+                raise
+            self._log.warning("the engine does not say what it is", reason=str(error))
+            self.facts_problem = str(error)
+            return
+        if facts != self._agent.engine.facts:
+            self._log.info("engine", engine=facts.engine, version=facts.version, page_size=facts.page_size)
+        self.facts_problem, self._facts_failures = "", 0
+        self._publish(self._agent.on_engine_facts(facts))
 
     async def _attach(self, live: LiveEvents) -> None:
         await live.connect(self._timeout_s)
         last, same = self._last, False
-        if last is not None and self._replay:
-            same = await has_batch(self._context, self._replay, *last, self._timeout_s)
+        if last is not None and self.endpoints.replay:
+            same = await has_batch(self._context, self.endpoints.replay, *last, self._timeout_s)
         self._engine_up(same_process=same, first=last is None)
-        with suppress(EngineError):
-            page_size = await self._client.page_size()
-            if page_size is not None:
-                self._publish(self._agent.on_block_size(page_size))
         replayed = await self._catch_up()
         self._agent.on_attached(replayed=replayed)
         self._publish(())
@@ -134,23 +177,32 @@ class EngineFollower:
         while True:
             batch = await live.next(self._quiet_ms)
             if batch is None:
-                if self._replay_answers:
-                    await self._catch_up()
+                await self._prove_life()
                 continue
             order = self._agent.order(batch[0])
             if order is Order.RESTARTED:
                 self._log.warning("the engine restarted", batch=batch[0], applied=self._agent.applied)
+                await self._ask_facts()
                 self._engine_up(same_process=False, first=False)
                 self._agent.order(batch[0])
+            elif self._agent.refusal is not None:
+                continue
             if order in (Order.RESTARTED, Order.HOLE):
                 await self._catch_up()
                 self._agent.on_attached(replayed=True)
             self._take(*batch)
             await asyncio.sleep(0)
 
+    async def _prove_life(self) -> None:
+        """The stream is quiet. A replay finds a dropped last batch, and out whether the publisher lives."""
+        if not self.endpoints.replay:
+            self._agent.engine.on_quiet()
+        elif self._replay_answers or self._agent.engine.wants_proof:
+            await self._catch_up()
+
     async def _catch_up(self) -> bool:
         """Replay what follows the last batch taken in. Returns whether the engine answered."""
-        if not self._replay:
+        if not self.endpoints.replay or self._agent.refusal is not None:
             return False
         try:
             await self._replay_rest()
@@ -160,12 +212,13 @@ class EngineFollower:
             self._replay_answers = False
         else:
             self._replay_answers = True
+        self._agent.engine.on_replay(answered=self._replay_answers)
         return self._replay_answers
 
     async def _replay_rest(self) -> None:
         for attempt in range(1, _REPLAY_ATTEMPTS + 1):
             first = self._agent.applied + 1
-            batches = replay(self._context, self._replay, first, self._timeout_s)
+            batches = replay(self._context, self.endpoints.replay, first, self._timeout_s)
             async with aclosing(batches):
                 async for number, payload in batches:
                     dropped = number > self._agent.applied + 1 and self._agent.applied >= first

@@ -23,6 +23,10 @@ class EventSourceError(KVCompassError):
     """An engine's event socket does not answer."""
 
 
+class NoPublisherError(EventSourceError):
+    """Nobody publishes events where they should come from."""
+
+
 class LiveEvents:
     """The PUB stream of an engine, for as long as one connection lasts. An async context manager."""
 
@@ -50,15 +54,14 @@ class LiveEvents:
         self._socket.close(linger=0)
 
     async def connect(self, timeout_s: float) -> None:
-        """Return once the publisher has accepted. Errors: EventSourceError."""
+        """Return once the publisher has accepted. Errors: EventSourceError; NoPublisherError in time."""
         _connect(self._socket, self._endpoint, "events")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wait_for(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         except TimeoutError as error:
-            raise EventSourceError(
-                f"no event publisher answers at {self._endpoint}: start the engine with --kv-events-config",
-                field="events",
+            raise NoPublisherError(
+                f"no event publisher answers at {self._endpoint}", field="events"
             ) from error
 
     async def disconnected(self) -> None:

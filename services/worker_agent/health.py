@@ -7,7 +7,7 @@ from kvcompass.roles.agent_state import AgentState
 from services.runtime.ops import Health
 from services.worker_agent.served_worker import ServedWorker
 
-_KNOWN = (AgentState.EXACT, AgentState.PARTIAL)
+_KNOWN = (AgentState.EXACT, AgentState.PARTIAL, AgentState.APPROXIMATE)
 
 
 def agent_health(workers: Sequence[ServedWorker]) -> Health:
@@ -25,7 +25,7 @@ def agent_health(workers: Sequence[ServedWorker]) -> Health:
 
 
 def _reasons(worker: ServedWorker) -> list[str]:
-    """What is wrong with a worker; that it is known in part only is said, though it is no reason to wait."""
+    """What is wrong with a worker; that it is known in part, or predicted, is said and no reason to wait."""
     agent, name = worker.agent, worker.agent.worker.id
     reasons = []
     match agent.state:
@@ -38,6 +38,10 @@ def _reasons(worker: ServedWorker) -> list[str]:
             reasons.append(
                 f"{name}: not attached: {worker.follower.problem or worker.load_problem or 'replaying'}"
             )
+        case AgentState.SILENT:
+            reasons.append(f"{name}: silent: {agent.engine.silence}")
+        case AgentState.APPROXIMATE:
+            reasons.append(f"{name}: approximate: edges predict what it holds from what they have sent there")
         case AgentState.PARTIAL:
             reasons.append(
                 f"{name}: known in part: {agent.lost_batches} batches were lost, "
@@ -57,6 +61,8 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
     agent = worker.agent
     return {
         "state": agent.state.value,
+        "engine": _engine(worker),
+        "notes": list(agent.engine.notes),
         "epoch": agent.epoch,
         "applied_batch": agent.applied,
         "blocks": agent.holdings.blocks,
@@ -77,4 +83,25 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "load_source": worker.loads.kind,
         "load_lacks": worker.loads.lacks,
         "problems": {name: problem for name, problem in _streams(worker) if problem},
+    }
+
+
+def _engine(worker: ServedWorker) -> dict[str, Any]:
+    """What the engine says of itself, and where its events are taken from."""
+    facts, endpoints = worker.agent.engine.facts, worker.follower.endpoints
+    taken = {"events": endpoints.events, "replay": endpoints.replay}
+    if facts is None:
+        return {"problem": worker.follower.facts_problem, **taken}
+    return {
+        "kind": facts.engine,
+        "version": facts.version,
+        "page_size": worker.agent.holdings.block_size,
+        "dp_size": facts.dp_size,
+        "tp_size": facts.tp_size,
+        "dp_rank": worker.agent.worker.dp_rank,
+        "host_tier": facts.host_tier,
+        "cache_report": facts.cache_report,
+        "tells_tiers": facts.tells_tiers,
+        "tells_salts": facts.tells_salts,
+        **taken,
     }

@@ -44,6 +44,7 @@ class ServedWorker:
             new_epoch(),
             repeated_stores=repeated_stores(settings),
             limits=tree_limits(settings),
+            silent_us=settings.engine.silent_ms * 1_000,
         )
         worker = self.agent.worker
         self._layout = layout
@@ -70,8 +71,7 @@ class ServedWorker:
             self.agent,
             self._client,
             context,
-            events=dialer.url(worker.events),
-            replay=dialer.url(worker.replay),
+            dial=dialer.url,
             settings=settings.engine,
             new_epoch=new_epoch,
             publish=self._publish,
@@ -183,12 +183,20 @@ class ServedWorker:
             else:
                 failures = 0
                 self.load_problem = ""
+                before = self.agent.state
                 self.agent.on_engine_load(load, now_us())
+                if self.agent.state is not before:
+                    self._state_changed()
                 self.follower.engine_answers()
             for stream in self.load_streams:
                 stream.wake()
             rest_s = self.loads.period_ms / 1_000 * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
             await asyncio.sleep(max(0.0, rest_s))
+
+    def _state_changed(self) -> None:
+        if self.agent.state is AgentState.SILENT:
+            self._log.warning("engine sends no events", reason=self.agent.engine.silence)
+        self._publish(())
 
     def _engine_gone(self) -> None:
         if self.agent.state is not AgentState.UNREACHABLE:

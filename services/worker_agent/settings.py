@@ -33,6 +33,9 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In a row. One may be a connection that the engine had just closed."""
     event_timeout_ms: int = 3_000
     """For the event publisher to accept a connection, and for each answer of a replay."""
+    silent_ms: int = 10_000
+    """An engine that serves requests for so long and gives no sign of its event publisher is called silent:
+    twice what a replay takes that is asked for in the quiet."""
     quiet_ms: int = 2_000
     """After so long without a batch the replay socket is asked for more: a dropped last batch shows nowhere
     else."""

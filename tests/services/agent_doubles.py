@@ -62,7 +62,8 @@ class ScriptedEngine:
         self._url_port = 0
         self._events = self._replay_at = "tcp://127.0.0.1:*"
         self.loads: dict[str, int] = {"num_running_reqs": 0, "num_waiting_reqs": 0}
-        self.page_size = BLOCK
+        self.info: dict[str, Any] | None = {"version": "0.5.10", "page_size": BLOCK}
+        """`/server_info`; None: there is none."""
 
     @property
     def url(self) -> str:
@@ -119,7 +120,7 @@ class ScriptedEngine:
         self._publisher.sequence += 1
 
     async def _app(self, scope: MutableMapping[str, Any], _receive: Any, send: Any) -> None:
-        answers = {"/v1/loads": {"loads": [self.loads]}, "/server_info": {"page_size": self.page_size}}
+        answers = {"/v1/loads": {"loads": [self.loads]}, "/server_info": self.info}
         answer = answers.get(scope["path"])
         body = orjson.dumps(answer)
         headers = [(b"content-length", str(len(body)).encode())]

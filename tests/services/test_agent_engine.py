@@ -219,9 +219,9 @@ async def test_a_batch_that_cannot_be_read_is_a_hole_that_nothing_mends(at_work:
     await at_work.holds(PROMPT)
 
 
-async def test_another_page_size_refuses_the_worker_and_names_the_field() -> None:
+async def test_a_page_size_that_does_not_fit_refuses_the_worker_and_names_the_field() -> None:
     engine = ScriptedEngine()
-    engine.page_size = 1
+    engine.info = {"page_size": 3}
     async with scene(engine) as refused:
         await eventually(lambda: refused.agent.state is AgentState.REFUSED, "refused")
         assert refused.agent.refusal is not None and refused.agent.refusal.field == "block_size"

@@ -163,13 +163,6 @@ async def test_a_redirect_is_not_followed() -> None:
     assert asked == ["/v1/loads"]
 
 
-@pytest.mark.parametrize("size", [0, -16, 2**40])
-async def test_a_page_size_that_cannot_be_is_an_engine_error(size: int) -> None:
-    async with answering(orjson.dumps({"page_size": size})) as client:
-        with pytest.raises(EngineError, match="cannot be used"):
-            await client.page_size()
-
-
 async def test_the_largest_load_that_is_believed_can_be_sent() -> None:
     most = {
         "num_running_reqs": 1 << 20,
@@ -249,8 +242,7 @@ async def test_a_failing_socket_is_a_reason_to_attach_anew(monkeypatch: pytest.M
             WorkerAgent(plan, plan.workers[0].id, 1),
             client,
             context,
-            events="tcp://127.0.0.1:9",
-            replay="",
+            dial=lambda address: address,
             settings=EngineSettings(),
             new_epoch=lambda: 2,
             publish=lambda _: None,

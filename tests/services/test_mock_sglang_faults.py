@@ -243,6 +243,23 @@ async def test_a_silent_load_answers_when_it_is_told_again() -> None:
         assert [response.status_code for response in await asyncio.gather(*asked)] == [200, 200]
 
 
+async def test_a_stuck_publisher_says_nothing_and_then_all_of_it_in_order() -> None:
+    async with running(fault_switches=True) as rig, rig.listening() as engine:
+        await rig.faults(stick_events=True)
+        heard = len(engine.seen)
+        for ids in OTHERS:
+            await rig.generate(ids)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(engine.replay(0), 0.3)
+        assert len(engine.seen) == heard
+        shown = await rig.faults()
+        assert shown["struck"]["stick_events"] == 1
+        for ids in OTHERS:
+            await engine.hear_stored(ids)
+        numbers = [batch.number for batch in engine.seen[heard:]]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
 async def test_the_eviction_policy_changes_while_running() -> None:
     async with running(
         fault_switches=True, page_size=4, cache_tokens=240, event_endpoint="", replay_endpoint=""

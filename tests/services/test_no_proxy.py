@@ -22,6 +22,7 @@ from services.edge.settings import Timeouts
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.worker_agent.engine_client import EngineClient
+from services.worker_agent.engine_facts import ask_facts
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -74,7 +75,7 @@ async def test_an_agent_to_its_engine() -> None:
         listening(engine) as address,
         EngineClient(f"http://{address}", api_key="", timeout_ms=5_000) as client,
     ):
-        assert await client.page_size() == 16
+        assert (await ask_facts(client, "sglang")).page_size == 16
 
 
 async def test_the_lab_to_its_relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

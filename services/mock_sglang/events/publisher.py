@@ -14,6 +14,10 @@ from services.runtime.logs import get_logger
 from services.runtime.settings import SettingsError
 
 SEND_HIGH_WATER_MARK = 100_000
+QUEUED_BATCHES = 100_000
+"""Of a publisher that is stuck, `max_queue_size` of SGLang; there the engine waits when it is full, here the
+oldest go.
+"""
 
 
 class Delivery(Enum):
@@ -52,6 +56,8 @@ class EventPublisher:
         self._topic = topic.encode()
         self._delivery = delivery
         self._ring: deque[tuple[bytes, bytes]] = deque(maxlen=ring_batches)
+        self._stuck: deque[bytes] | None = None
+        """Batches that wait; None while they are sent at once."""
         self._replaying = asyncio.Event()
         self._replaying.set()
         self.sequence = 0
@@ -76,6 +82,9 @@ class EventPublisher:
         """Send one batch to whoever is subscribed and keep it for replay. Never blocks."""
         if self._publish_socket.closed:
             return
+        if self._stuck is not None:
+            self._stuck.append(payload)
+            return
         sequence = self.sequence.to_bytes(8, "big")
         self.sequence += 1
         delivery = self._delivery()
@@ -88,6 +97,8 @@ class EventPublisher:
         """Number batches from 0 and forget those that were, as a new process does."""
         self.sequence = 0
         self._ring.clear()
+        if self._stuck is not None:
+            self._stuck.clear()
 
     def keep(self, ring_batches: int) -> None:
         """Keep so many batches for replay, at most as many as at the start; the oldest go."""
@@ -99,6 +110,15 @@ class EventPublisher:
             self._replaying.clear()
         else:
             self._replaying.set()
+
+    def stick(self, stuck: bool) -> None:
+        """Whether batches wait, which go out in order afterwards."""
+        if stuck and self._stuck is None:
+            self._stuck = deque(maxlen=QUEUED_BATCHES)
+        elif not stuck and self._stuck is not None:
+            waiting, self._stuck = self._stuck, None
+            for payload in waiting:
+                self.publish(payload)
 
     async def serve_replay(self) -> None:
         """Answer replay requests until cancelled."""

@@ -81,10 +81,11 @@ def server_info(settings: MockSettings, ranks: Ranks) -> dict[str, Any]:
 
 
 def _events(settings: MockSettings) -> dict[str, Any]:
-    """`--kv-events-config`."""
+    """`--kv-events-config`; it listens whatever the host, which `bind` says of later versions."""
     return {
         "publisher": "zmq",
         "endpoint": settings.event_endpoint,
+        "bind": True,
         "replay_endpoint": settings.replay_endpoint or None,
         "topic": settings.event_topic,
         "buffer_steps": settings.event_ring_batches,

@@ -85,7 +85,8 @@ class Rank:
             self.engine.set_eviction(eviction)
         if self.publisher is not None:
             self.publisher.keep(faults.ring_batches or self._settings.event_ring_batches)
-            self.publisher.pause_replay(faults.hang)
+            self.publisher.pause_replay(faults.hang or faults.stick_events)
+            self.publisher.stick(faults.stick_events)
         self.engine.stand_still(faults.hang)
 
     def _restart(self) -> None:
