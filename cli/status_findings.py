@@ -28,12 +28,17 @@ _UNIT: Final[Mapping[str, str]] = {
     UnitState.CORRECTING: "wait: it serves; edges that know more wait for the agents that are awaited",
     UnitState.DRAINING: "it is being stopped: start it again",
 }
+_KNOWN_LESS: Final = ("partial", "approximate")
+"""States of an agent in which less is known than could be, and nothing is untrue."""
 _AGENT: Final = {
+    "approximate": "its engine sends no events, so each edge credits it with what it has sent there lately. "
+    'To know what it holds, let it send events, and plan it under another id with holdings = "events"',
+    "silent": "it is served by its load alone: start the engine as is said",
     "attaching": "wait: it learns what its engine holds",
     "partial": "nothing wrong is claimed, and less than is held, until the cache is cleared. Right after a "
     "restart of the agent; otherwise enlarge buffer_steps of the engine's KV events",
     "unreachable": "restart the engine",
-    "refused": "give the engine the plan's model and block size",
+    "refused": "start the engine as is said, or plan what it is",
 }
 _REGISTRATION: Final = {
     "absent": "no agent has reached this unit for them since it started: see to the agents, and the way",
@@ -170,9 +175,10 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
             continue
         if worker["state"] != "exact":
             state = worker["state"]
-            yield Finding(
-                name, f"is {state} at its agent", _AGENT.get(state, _UNKNOWN), is_note=state == "partial"
-            )
+            what = f"is {state} at its agent{_why(rounds[-1][target], name, state)}"
+            yield Finding(name, what, _AGENT.get(state, _UNKNOWN), is_note=state in _KNOWN_LESS)
+        for note in worker.get("notes", ()):
+            yield Finding(name, "is served, and its engine could do better", note, is_note=True)
         for other, problem in worker["problems"].items():
             yield Finding(
                 name,
@@ -186,6 +192,12 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
                     f"{unit.id} has other keys for it than its agent says",
                     "it is compared every 5 s and mended by a full report; report it if it lasts",
                 )
+
+
+def _why(told: Told, worker: str, state: str) -> str:
+    """What an agent says of the state of a worker beyond its name."""
+    said = f"{worker}: {state}: "
+    return "".join(f": {each.removeprefix(said)}" for each in told.health["reasons"] if each.startswith(said))
 
 
 def _by_state(states: Mapping[str, str], well: str, names: Collection[str]) -> Iterator[tuple[str, str]]:

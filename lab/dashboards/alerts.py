@@ -72,7 +72,8 @@ def alerts() -> Iterator[Alert]:
         "1m",
         Severity.TICKET,
         "{{ $labels.worker }} has no lease at {{ $labels.instance }}: nobody is routed to its cache.",
-        "Its agent's /health says why: the engine is down, the way to the unit is cut, or the unit refuses.",
+        "Its agent's /health says why: the engine is down or sends no events, the way to the unit is cut, or "
+        "the unit refuses.",
     )
     yield Alert(
         "KVCompassLeasesEnd",

@@ -34,6 +34,10 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
     "lost_batches": ("Batches that no replay brought back.", lambda w: w.agent.lost_batches),
     "broken_batches": ("Payloads that were no batch.", lambda w: w.follower.broken_batches),
     "replay_failures": ("Replays that were not answered.", lambda w: w.follower.replay_failures),
+    "silences": (
+        "Times that the engine served requests and sent no events.",
+        lambda w: w.agent.engine.silences,
+    ),
     "engine_restarts": ("Times that another engine process was found.", lambda w: w.agent.engine_restarts),
     "load_failures": ("Questions for the load that failed.", lambda w: w.load_failures),
     "load_choices": ("Times that the load was taken from another source.", lambda w: w.loads.choices),

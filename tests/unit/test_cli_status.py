@@ -148,6 +148,7 @@ def _well_agent(plan: Plan, target: Target) -> Answers:
     details = {
         name: {
             "state": "exact",
+            "notes": [],
             "blocks": 9,
             "held_keys": 3,
             "pending_keys": {},
@@ -267,6 +268,27 @@ def test_a_worker_that_is_known_in_part_is_noted_and_true() -> None:
     worker_of(fleet)["state"] = "unreachable"
     (found,) = findings(PLAN, [told(fleet)])
     assert not found.is_note
+
+
+def test_a_silent_engine_is_untrue_and_an_approximate_worker_is_noted() -> None:
+    fleet = copy.deepcopy(whole())
+    worker_of(fleet)["state"] = "silent"
+    fleet[AGENT]["health"]["reasons"] = [
+        f"{WORKER}: silent: start it with --x",
+        f"other-{WORKER}: silent: no",
+    ]
+    (found,) = findings(PLAN, [told(fleet)])
+    assert (found.what, found.is_note) == ("is silent at its agent: start it with --x", False)
+    worker_of(fleet)["state"] = "approximate"
+    (found,) = findings(PLAN, [told(fleet)])
+    assert found.is_note and "what it has sent there" in found.do
+
+
+def test_what_would_make_an_engine_better_is_noted() -> None:
+    fleet = copy.deepcopy(whole())
+    worker_of(fleet)["notes"] = ["start it with --page-size 16"]
+    (found,) = findings(PLAN, [told(fleet)])
+    assert (found.component, found.do, found.is_note) == (WORKER, "start it with --page-size 16", True)
 
 
 def test_the_load_of_a_drained_worker_may_be_out() -> None:

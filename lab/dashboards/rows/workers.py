@@ -10,7 +10,9 @@ from lab.dashboards.promql import Expressions
 AGENT_STATES = {
     AgentState.EXACT: Colour.GOOD,
     AgentState.PARTIAL: Colour.WATCH,
+    AgentState.APPROXIMATE: Colour.WATCH,
     AgentState.ATTACHING: Colour.NEUTRAL,
+    AgentState.SILENT: Colour.ACT,
     AgentState.UNREACHABLE: Colour.ACT,
     AgentState.REFUSED: Colour.ACT,
 }
@@ -74,7 +76,8 @@ def workers(metrics: Expressions) -> Row:
                 id=405,
                 title="Worker states",
                 description="How well each agent knows its worker. partial: events were lost, so it holds "
-                "more than is indexed until its cache is cleared. unreachable: the engine does not answer. "
+                "more than is indexed until its cache is cleared. approximate: by plan edges predict what it "
+                "holds. silent: it serves requests and sends no events. unreachable: it does not answer. "
                 "refused: it contradicts the plan; the agent's /health says in what.",
                 unit=Unit.STATE,
                 queries=(
