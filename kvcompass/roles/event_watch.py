@@ -17,7 +17,7 @@ class EventWatch:
     where work went on for `silent_us` with no sign of life, and
 
     - its replay socket was asked since, and did not answer, or
-    - it has none, and has never said a word, or counts new tokens that it has prefilled (SGLang 0.5.23).
+    - it has none, and has never said a word, or counts new tokens that it has prefilled.
 
     The first sign of life ends it.
     """
@@ -101,6 +101,10 @@ def _works(last: EngineLoad | None, load: EngineLoad) -> bool:
 
 def _prefilled(last: EngineLoad | None, load: EngineLoad) -> int:
     """New tokens since the load before; 0 where that is not counted, or the counter began anew."""
-    if last is None or load.prefill_uncached_tokens is None or last.prefill_uncached_tokens is None:
+    if last is None:
         return 0
-    return max(0, load.prefill_uncached_tokens - last.prefill_uncached_tokens)
+    counters = (
+        (last.prefill_uncached_tokens, load.prefill_uncached_tokens),
+        (last.finished_uncached_tokens, load.finished_uncached_tokens),
+    )
+    return max([0, *(now - before for before, now in counters if before is not None and now is not None)])
