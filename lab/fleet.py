@@ -67,6 +67,11 @@ class Fleet:
         """Region -> base URL of its first edge, for an OpenAI client."""
         return {edge.region: f"http://{edge.address}/v1" for edge in reversed(self.blueprint.plan.edges)}
 
+    @property
+    def processes(self) -> list[LabProcess]:
+        """All of them."""
+        return list(self._processes.values())
+
     def process(self, name: str) -> LabProcess:
         """A process by its name: `edge-us`, `worker-us-1`, `agent-us-1`, `unit-0`, `relay`."""
         return self._processes[name]

@@ -9,6 +9,7 @@ from rich.console import Console
 from lab.env_file import write_env
 from lab.fleet import Fleet
 from lab.ports import LoopbackPorts
+from lab.supervisor import AFTER_S, Supervisor
 from lab.three_regions import MODEL, LabOptions, three_regions
 from lab.warm import warm_kernels
 
@@ -18,7 +19,8 @@ _CHECK_PERIOD_S = 0.5
 def stay_up(options: LabOptions, ports: LoopbackPorts, *, env_path: Path, keep: bool) -> None:
     """Starts the fleet, writes its endpoints to `env_path` and holds it until interrupted.
 
-    Errors: LabError when a process ends unasked.
+    A process that ends is started again, so that what operations.md says can be tried. Errors: LabError when
+    one ends as soon as it is started.
     """
     console = Console(highlight=False, soft_wrap=True)
     console.print("loading kernels ...")
@@ -29,9 +31,10 @@ def stay_up(options: LabOptions, ports: LoopbackPorts, *, env_path: Path, keep: 
         console.print(endpoints(fleet), markup=False)
         console.print(f"The same as shell variables: . {env_path}", markup=False)
         console.print(f"Ctrl-C, or kill {os.getpid()}, ends it all.", markup=False)
+        supervisor = Supervisor(fleet.processes, lambda line: console.print(line, markup=False))
         try:
             while True:
-                fleet.check()
+                supervisor.look(time.monotonic())
                 time.sleep(_CHECK_PERIOD_S)
         finally:
             env_path.unlink(missing_ok=True)
@@ -57,6 +60,8 @@ Engines:
 Relay between regions: http://{blueprint.relay_control}/state
   curl -X PUT http://{blueprint.relay_control}/partition/us/eu cuts one direction, -X DELETE heals it
 Logs and settings: {fleet.directory}
+Break something: pkill -9 -f {fleet.directory}/unit-0.toml
+  or another, as the logs are named; -STOP and -CONT hang it. What ends is started again after {AFTER_S:g} s
 
 Ask something long in {first.region}, and see who answered (the x-kvcompass-* headers):
 

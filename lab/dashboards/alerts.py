@@ -142,6 +142,14 @@ def alerts() -> Iterator[Alert]:
         "Each side serves on with its own workers. Heal it, then see that all shards grow exact again.",
     )
     version = "kvcompass_plan_version"
+    yield Alert(
+        "KVCompassUnitNotSettled",
+        f"{metrics.min('kvcompass_maintenance_settled', 'instance')} < 1",
+        "2m",
+        Severity.TICKET,
+        "{{ $labels.instance }} began anew, and still waits for agents.",
+        "Its /health names the workers that it waits for: see to their agents, and the way to it.",
+    )
     content, settled = "kvcompass_plan_content", "kvcompass_plan_settled"
     yield Alert(
         "KVCompassPlanNotOne",
