@@ -182,7 +182,10 @@ class WorkerAgent:
         anew from there. A batch that clears the cache makes it EXACT again.
         """
         self.engine.on_batch()
-        if self.refusal is not None or self.is_approximate or sequence <= self._feed.applied:
+        if self.refusal is not None or sequence <= self._feed.applied:
+            return ()
+        if self.is_approximate:
+            self._feed.applied = sequence
             return ()
         missing = sequence - self._feed.applied - 1
         if missing:

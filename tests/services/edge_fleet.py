@@ -224,11 +224,15 @@ async def fleet(
     regions: tuple[str, ...] = ("us",),
     workers: int = 2,
     groups: tuple[str, ...] = ("default",),
+    predicted: tuple[str, ...] = (),
     limits: Limits | None = None,
     timeouts: Timeouts | None = None,
     **settings: Any,
 ) -> AsyncIterator[Fleet]:
-    """Edges of `regions` run; the plan has three regions, engines run in the started ones."""
+    """Edges of `regions` run; the plan has three regions, engines run in the started ones.
+
+    The holdings of the workers named in `predicted` are.
+    """
     plan = make_plan(workers, groups=groups, routing=RoutingRule(broadcast_period_ms=20))
     engines = {worker.id: FakeEngine(worker.id) for worker in plan.workers if worker.region in regions}
     for engine in engines.values():
@@ -245,6 +249,7 @@ async def fleet(
                 worker,
                 url=engines[worker.id].url if worker.id in engines else f"http://127.0.1.{i}:9",
                 events=f"ipc:///nowhere/{worker.id}",
+                holdings="predicted" if worker.id in predicted else "events",
             )
             for i, worker in enumerate(plan.workers)
         ),

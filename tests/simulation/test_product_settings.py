@@ -5,6 +5,7 @@ import pytest
 
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.roles import messages as core
+from kvcompass.roles.event_watch import SILENT_US
 from services.edge.fleet import index_feed
 from services.edge.fleet.piggyback import pack_load
 from services.edge.forwarding import forward
@@ -28,6 +29,7 @@ def test_periods_are_the_services_defaults() -> None:
     assert EngineSettings().failures_before_unreachable == periods.LOAD_FAILURES
     assert 1_000 * EngineSettings().event_timeout_ms == periods.EVENT_TIMEOUT_US
     assert 1_000 * EngineSettings().quiet_ms == periods.QUIET_US
+    assert 1_000 * EngineSettings().silent_ms == SILENT_US
     assert StreamSettings().pending_keys == periods.PENDING_KEYS
     assert 1e3 * Bounds().flush_ms == periods.FLUSH_US
     assert periods.TICK_US == 1e6 * service._TICK_S
