@@ -279,6 +279,8 @@ async def test_a_stuck_publisher_is_noticed_withdrawn_and_heals() -> None:
         await rig.generate(PROMPT)
         await at_work.holds(PROMPT)
         await rig.faults(stick_events=True)
+        follower = at_work.worker.follower
+        await until(lambda: follower.replay_failures > 0, "asked while it rested: that proves nothing")
         serving = asyncio.create_task(rig.generate(OTHERS[0], tokens=2_000))
         await at_work.is_in(AgentState.SILENT)
         assert "its events and replays have stopped: restart it" in at_work.reasons()

@@ -50,6 +50,14 @@ def test_a_replay_that_answers_is_a_sign_of_life_whatever_is_in_it() -> None:
         assert not watch.is_silent
 
 
+def test_a_replay_that_failed_before_the_work_proves_nothing() -> None:
+    watch = watch_of(load())
+    watch.on_unanswered()
+    for second in range(1, 30):
+        watch.on_load(load(running=1), second * SECOND)
+    assert not watch.is_silent and watch.wants_proof
+
+
 def test_who_rests_is_not_silent() -> None:
     watch = watch_of(*[load(used=500)] * 60)
     watch.on_unanswered()
