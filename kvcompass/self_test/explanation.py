@@ -39,8 +39,8 @@ FIXES: Final[Mapping[Cause, str]] = {
 """What to change, by cause."""
 
 
-def explained(difference: Difference, spelled: Mapping[int, str]) -> str:
-    """Return one line for people.
+def parting(difference: Difference, spelled: Mapping[int, str]) -> str:
+    """Return where two readings part and the likely cause, as one line for people.
 
     Args:
         difference: Between an engine and an edge.
@@ -53,7 +53,12 @@ def explained(difference: Difference, spelled: Mapping[int, str]) -> str:
         edge = _shown(difference.expected, difference, spelled)
         engine = _shown(difference.observed, difference, spelled)
         parts.append(f"from token {difference.position} on the edge reads {edge}, the engine {engine}")
-    return "; ".join((*parts, FIXES[difference.cause]))
+    return "; ".join(parts)
+
+
+def explained(difference: Difference, spelled: Mapping[int, str]) -> str:
+    """Return the same, and what to change."""
+    return f"{parting(difference, spelled)}; {FIXES[difference.cause]}"
 
 
 def _shown(tokens: tuple[int, ...], difference: Difference, spelled: Mapping[int, str]) -> str:

@@ -85,8 +85,9 @@ class SelfTest:
         self._tries = -1
 
     def begin_anew(self) -> None:
-        """There is another engine process: nothing is known of it."""
-        self.state = self._first
+        """There is another engine process: nothing is known of it. A refusal stands until it agrees."""
+        if not self._is_refused:
+            self.state = self._first
         self._pause_ms = self._differed = self._unheard = 0
         self._tries = -1
 
@@ -107,8 +108,9 @@ class SelfTest:
         self.tests += 1
         was_refused = self._is_refused
         if isinstance(verdict, Agreement):
-            self.begin_anew()
             self.state = SelfTestState(SelfTestResult.PASSED, agreement=verdict)
+            self._pause_ms = self._differed = self._unheard = 0
+            self._tries = -1
             return Consequence.READMIT if was_refused else Consequence.NONE
         if isinstance(verdict, Difference):
             return self._on_difference(verdict)

@@ -68,13 +68,15 @@ def test_pauses_grow_to_a_bound_and_begin_anew_with_a_new_engine() -> None:
     assert test.pause_ms == pauses[0]
 
 
-def test_nothing_but_agreement_or_a_new_engine_ends_a_refusal() -> None:
+def test_nothing_but_agreement_ends_a_refusal() -> None:
     test = SelfTest(enabled=True)
     for _ in range(CONFIRMATIONS):
         test.on_verdict(DIFFERENT)
     test.on_no_answer("an edge sleeps")
     test.on_untestable(Untestable.OLD_EDGES)
+    test.begin_anew()
     assert (test.state.result, test.state.difference) == (SelfTestResult.REFUSED, DIFFERENT)
+    assert test.on_verdict(SAME) is Consequence.READMIT
     test.begin_anew()
     assert test.state.result is SelfTestResult.PENDING
 
