@@ -30,6 +30,9 @@ _UNIT: Final[Mapping[str, str]] = {
 }
 _KNOWN_LESS: Final = ("partial", "approximate")
 """States of an agent in which less is known than could be, and nothing is untrue."""
+_INDEXED: Final = ("exact", "partial")
+_UNTESTED: Final = {"pending": "not known yet", "not_tested": "not known"}
+"""Results of a self-test that leave it open."""
 _AGENT: Final = {
     "approximate": "its engine sends no events, so each edge credits it with what it has sent there lately. "
     'To know what it holds, let it send events, and plan it under another id with holdings = "events"',
@@ -177,6 +180,7 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
             state = worker["state"]
             what = f"is {state} at its agent{_why(rounds[-1][target], name, state)}"
             yield Finding(name, what, _AGENT.get(state, _UNKNOWN), is_note=state in _KNOWN_LESS)
+        yield from _self_test(name, worker)
         for note in worker.get("notes", ()):
             yield Finding(name, "is served, and its engine could do better", note, is_note=True)
         for other, problem in worker["problems"].items():
@@ -192,6 +196,18 @@ def _agent(plan: Plan, target: Target, rounds: Sequence[Round]) -> Iterator[Find
                     f"{unit.id} has other keys for it than its agent says",
                     "it is compared every 5 s and mended by a full report; report it if it lasts",
                 )
+
+
+def _self_test(name: str, worker: Mapping[str, Any]) -> Iterator[Finding]:
+    """That nobody knows whether a worker that serves reads prompts as edges do. Old agents do not test."""
+    test = worker.get("self_test")
+    if test is None or worker["state"] not in _INDEXED or test["result"] not in _UNTESTED:
+        return
+    known = _UNTESTED[test["result"]]
+    what = f"it is {known} whether it reads prompts as edges do: {test['reason']}"
+    yield Finding(
+        name, what, "do what the reason says; it serves meanwhile (docs/self-test.md)", is_note=True
+    )
 
 
 def _why(told: Told, worker: str, state: str) -> str:

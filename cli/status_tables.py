@@ -134,7 +134,8 @@ def _snapshot(facts: Mapping[str, Any] | None) -> str:
 def _workers(plan: Plan, agents: list[tuple[Target, Told]], units: Mapping[str, Mapping[str, Any]]) -> Table:
     table = _table(
         "Workers",
-        *("worker", "plan", "engine", "blocks", "keys", "waiting", "lost", "left out", "overflows"),
+        *("worker", "plan", "engine", "self-test", "blocks", "keys", "waiting", "lost", "left out"),
+        "overflows",
         *(f"at {unit.id}" for unit in plan.units),
     )
     for target, told in agents:
@@ -143,13 +144,14 @@ def _workers(plan: Plan, agents: list[tuple[Target, Told]], units: Mapping[str, 
             worker = told.details.get(name)
             if worker is None:
                 state = _NOBODY if told.problem else "not served"
-                _row(table, name, "", state, "", "", "", "", "", "", *at_units)
+                _row(table, name, "", state, *[""] * 7, *at_units)
                 continue
             _row(
                 table,
                 name,
                 told.plan["plan_version"],
                 worker["state"],
+                worker.get("self_test", {}).get("result"),
                 worker["blocks"],
                 worker["held_keys"],
                 sum(worker["pending_keys"].values()),

@@ -1,5 +1,6 @@
 """HTTP to one engine: bounded answers, a timeout on each. Never `/health`: SGLang generates there."""
 
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import aiohttp
@@ -13,6 +14,9 @@ JSON_BYTES: Final = 1 << 20
 """Of one answer in JSON; a thousand ranks take half of it."""
 _NOT_THERE: Final = frozenset({404, 405, 410, 501})
 _NO_KEY: Final = frozenset({401, 403})
+_DENIED: Final = frozenset({400, 413, 422})
+_REASON_BYTES: Final = 400
+"""Of what an engine says when it denies a request."""
 
 
 class EngineError(KVCompassError):
@@ -21,6 +25,10 @@ class EngineError(KVCompassError):
 
 class NotThereError(EngineError):
     """The engine has no such route."""
+
+
+class DeniedError(EngineError):
+    """The engine does not take what was sent: it would not take it another time either."""
 
 
 class MalformedError(EngineError):
@@ -52,18 +60,27 @@ class EngineClient:
         """Ask for at most so many bytes. Errors: EngineError."""
         return await self._ask("GET", path, None, most, self._timeout)
 
-    async def post(self, path: str, body: bytes, timeout_s: float) -> bytes:
+    async def post(
+        self, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> bytes:
         """Send JSON and return the answer, within a time of its own. Errors: EngineError.
 
         Cancelling the call closes the connection.
         """
-        return await self._ask("POST", path, body, JSON_BYTES, aiohttp.ClientTimeout(total=timeout_s))
+        within = aiohttp.ClientTimeout(total=timeout_s)
+        sent = {**(headers or {}), "content-type": "application/json"}
+        return await self._ask("POST", path, body, JSON_BYTES, within, sent)
 
     async def _ask(
-        self, method: str, path: str, body: bytes | None, most: int, within: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        most: int,
+        within: aiohttp.ClientTimeout,
+        headers: Mapping[str, str] | None = None,
     ) -> bytes:
         assert self._session is not None, "used outside of its context"
-        headers = {"content-type": "application/json"} if body is not None else None
         route = path.partition("?")[0]
         try:
             async with self._session.request(
@@ -74,6 +91,9 @@ class EngineClient:
                 timeout=within,
                 allow_redirects=False,
             ) as response:
+                if response.status in _DENIED:
+                    reason = (await response.content.read(_REASON_BYTES)).decode(errors="replace")
+                    raise DeniedError(f"{route} answers {response.status}: {reason}", field=route)
                 if response.status != 200:
                     raise _refused(route, response.status)
                 return await _body(response, route, most)

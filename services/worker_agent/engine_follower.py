@@ -51,8 +51,12 @@ class EngineFollower:
         settings: EngineSettings,
         new_epoch: Callable[[], int],
         publish: Callable[[tuple[ShardEdits, ...]], None],
+        overhears: Callable[[bytes], None],
     ) -> None:
-        """`dial` says where an address of the plan, or of the engine's host, is really reached."""
+        """`dial` says where an address of the plan, or of the engine's host, is really reached.
+
+        `overhears` is given every payload, also of an engine that is refused.
+        """
         self._agent = agent
         self._client = client
         self._context = context
@@ -62,6 +66,7 @@ class EngineFollower:
         self._quiet_ms = settings.quiet_ms
         self._new_epoch = new_epoch
         self._publish = publish
+        self._overhears = overhears
         self.endpoints = EventEndpoints("", "")
         """Those in use; empty as long as none are known."""
         self._facts_failures = 0
@@ -71,6 +76,7 @@ class EngineFollower:
         """It did last time. A dead socket is not asked again without need: live batches wait meanwhile."""
         self._answers = asyncio.Event()
         self._gone = asyncio.Event()
+        self._anew = asyncio.Event()
         self._log = get_logger("engine_follower").bind(worker=agent.worker.id)
         self.decoder = EventDecoder()
         self.broken_batches = 0
@@ -91,6 +97,10 @@ class EngineFollower:
         """The engine stopped answering over HTTP: its events are to be attached to anew."""
         self._answers.clear()
         self._gone.set()
+
+    def attach_anew(self) -> None:
+        """Leave the event stream and come again: what is held is to be learned from the start."""
+        self._anew.set()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -162,11 +172,15 @@ class EngineFollower:
         reading = asyncio.create_task(self._read(live), name="engine events")
         broken = asyncio.create_task(live.disconnected(), name="engine events monitor")
         gone = asyncio.create_task(self._gone.wait(), name="engine gone")
-        tasks = {reading, broken, gone}
+        anew = asyncio.create_task(self._anew.wait(), name="engine anew")
+        tasks = {reading, broken, gone, anew}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()
+            if anew.done():
+                self._anew.clear()
+                return "it is attached to anew"
             return "the engine does not answer" if gone.done() else "the event stream broke"
         finally:
             for task in tasks:
@@ -179,6 +193,7 @@ class EngineFollower:
             if batch is None:
                 await self._prove_life()
                 continue
+            self._overhears(batch[1])
             order = self._agent.order(batch[0])
             if order is Order.RESTARTED:
                 self._log.warning("the engine restarted", batch=batch[0], applied=self._agent.applied)
@@ -190,6 +205,7 @@ class EngineFollower:
             if order in (Order.RESTARTED, Order.HOLE):
                 await self._catch_up()
                 self._agent.on_attached(replayed=True)
+                self._publish(())
             self._take(*batch)
             await asyncio.sleep(0)
 
@@ -224,6 +240,7 @@ class EngineFollower:
                     dropped = number > self._agent.applied + 1 and self._agent.applied >= first
                     if dropped and attempt < _REPLAY_ATTEMPTS:
                         break
+                    self._overhears(payload)
                     self._take(number, payload)
                     await asyncio.sleep(0)
                 else:

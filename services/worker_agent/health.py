@@ -80,6 +80,7 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "overflows": sum(report.report.overflows for report in worker.reports.values()),
         "lost_batches": agent.lost_batches,
         "left_out": worker.left_out,
+        "self_test": worker.self_test.shown(),
         "load_source": worker.loads.kind,
         "load_lacks": worker.loads.lacks,
         "problems": {name: problem for name, problem in _streams(worker) if problem},

@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvcompass.roles.agent_state import AgentState
+from kvcompass.self_test.state import SelfTestResult
 from services.runtime.epoch import now_us
 from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.served_worker import ServedWorker
@@ -44,6 +45,7 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
     "malformed_loads": ("Published loads that could not be read.", lambda w: w.loads.malformed),
     "stored_blocks": ("Blocks told to be stored.", lambda w: w.agent.holdings.events.stored_blocks),
     "removed_blocks": ("Blocks told to be removed.", lambda w: w.agent.holdings.events.removed_blocks),
+    "self_tests": ("Verdicts of the self-test.", lambda w: w.self_test.test.tests),
     "clears": ("Times that the cache was cleared.", lambda w: w.agent.holdings.events.clears),
 }
 _IGNORED: Final[dict[str, _Read]] = {
@@ -78,6 +80,7 @@ class AgentCollector(Collector):
                 counter.add_metric([worker.agent.worker.id], read(worker))
             yield counter
         yield self._states()
+        yield self._self_tests()
         yield self._load_sources()
         yield self._ignored()
         yield from self._reports()
@@ -89,6 +92,18 @@ class AgentCollector(Collector):
         for worker in self._workers:
             for state in AgentState:
                 family.add_metric([worker.agent.worker.id, state.value], int(worker.agent.state is state))
+        return family
+
+    def _self_tests(self) -> Metric:
+        family = GaugeMetricFamily(
+            "kvcompass_worker_agent_self_test",
+            "1 for the result of a worker's self-test.",
+            labels=["worker", "result"],
+        )
+        for worker in self._workers:
+            now = worker.self_test.test.state.result
+            for result in SelfTestResult:
+                family.add_metric([worker.agent.worker.id, result.value], int(now is result))
         return family
 
     def _load_sources(self) -> Metric:

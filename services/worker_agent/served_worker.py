@@ -10,17 +10,22 @@ import zmq.asyncio
 
 from kvcompass.plan.model import Edge, Plan
 from kvcompass.roles.agent_state import AgentState
+from kvcompass.roles.engine_fit import EngineRefusal
+from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
+from services.worker_agent.edge_readings import EdgeReadings
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_follower import EngineFollower
 from services.worker_agent.load_sources.reader import LoadReader
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.report_stream import ReportStream
+from services.worker_agent.self_tester import SelfTester
 from services.worker_agent.settings import WorkerAgentSettings, repeated_stores, tree_limits
 
 
@@ -47,6 +52,7 @@ class ServedWorker:
             silent_us=settings.engine.silent_ms * 1_000,
         )
         worker = self.agent.worker
+        self._plan = plan
         self._layout = layout
         self._channel = channel
         self._stream_settings = settings.streams
@@ -67,6 +73,15 @@ class ServedWorker:
             settings=settings.engine,
             now_us=now_us,
         )
+        self.self_test = SelfTester(
+            self.agent,
+            self._client,
+            EdgeReadings(self._edges, self._handshake),
+            plan=lambda: self._plan,
+            settings=settings.self_test,
+            refuse=self._refuse,
+            readmit=self._readmit,
+        )
         self.follower = EngineFollower(
             self.agent,
             self._client,
@@ -75,6 +90,7 @@ class ServedWorker:
             settings=settings.engine,
             new_epoch=new_epoch,
             publish=self._publish,
+            overhears=self.self_test.hears,
         )
         self.reports = {
             unit.shard: ReportStream(
@@ -118,6 +134,7 @@ class ServedWorker:
             async with self._client, asyncio.TaskGroup() as group:
                 group.create_task(self._poll_load(), name=f"load of {self.agent.worker.id}")
                 group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
+                group.create_task(self.self_test.run(), name=f"self-test of {self.agent.worker.id}")
                 for report in self.reports.values():
                     group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
                 self._running = group
@@ -126,6 +143,7 @@ class ServedWorker:
 
     def apply_plan(self, plan: Plan) -> None:
         """Goes by the next version of the plan, which has this worker."""
+        self._plan = plan
         for report in self.reports.values():
             report.report.apply_plan(plan.plan_version, plan.routing.lease_ms)
         self._publish(self.agent.apply_plan(plan))
@@ -146,6 +164,28 @@ class ServedWorker:
         for report in self.reports.values():
             report.report.settle_plan()
         self._publish(self.agent.settle_plan())
+
+    def _edges(self) -> Mapping[str, grpc.aio.Channel]:
+        """Channels to the edges of the region, by id."""
+        region = self.agent.worker.region
+        return {
+            edge.id: self._channel(edge.grpc_address) for edge in self._plan.edges if edge.region == region
+        }
+
+    def _handshake(self) -> Handshake:
+        worker_id, version = self.agent.worker.id, self._plan.plan_version
+        return Handshake(worker_id, self.agent.epoch, PROTOCOL_VERSION, version, self._layout)
+
+    def _refuse(self, refusal: EngineRefusal) -> None:
+        self._log.error("refused", field=refusal.field, message=refusal.message)
+        self._publish(self.agent.judge(Judge.PROBE, refusal))
+
+    def _readmit(self) -> None:
+        """What the engine holds was forgotten: it is taken for one that was never attached to."""
+        self.agent.judge(Judge.PROBE, None)
+        self.agent.on_events_lost()
+        self.follower.attach_anew()
+        self._publish(())
 
     def _load_stream(self, edge: Edge, plan_version: int) -> LoadStream:
         return LoadStream(
@@ -210,3 +250,4 @@ class ServedWorker:
             self.reports[edit.shard].report.on_edits(edit)
         for report in self.reports.values():
             report.wake()
+        self.self_test.wake()

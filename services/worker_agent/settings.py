@@ -52,6 +52,18 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Edits kept for a unit that is slow; beyond it a full report takes their place."""
 
 
+class SelfTestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether and how it is tested that the engine reads prompts as edges do (docs/self-test.md)."""
+
+    enabled: bool = True
+    """One short chat goes through the engine at each attach. Without it a wrong template or tokenizer shows
+    only as prefixes that are never found."""
+    answer_timeout_ms: int = 30_000
+    """For the engine's answer; a busy one answers when the queue before it is done."""
+    hearing_ms: int = 5_000
+    """For the events of it, after the answer: they are sent by the scheduler's next steps."""
+
+
 class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of what is known of one worker; a block takes about half a kilobyte."""
 
@@ -69,6 +81,7 @@ class WorkerAgentSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
     engine: EngineSettings = EngineSettings()
     streams: StreamSettings = StreamSettings()
     memory: MemorySettings = MemorySettings()
+    self_test: SelfTestSettings = SelfTestSettings()
 
 
 def check_settings(settings: WorkerAgentSettings) -> None:
@@ -82,11 +95,12 @@ def check_settings(settings: WorkerAgentSettings) -> None:
         ("engine", settings.engine),
         ("streams", settings.streams),
         ("memory", settings.memory),
+        ("self_test", settings.self_test),
     )
     for group, values in groups:
         for name in values.__struct_fields__:
             value = getattr(values, name)
-            if isinstance(value, int) and value < 1:
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise SettingsError("must be at least 1", field=f"{group}.{name}")
 
 

@@ -246,6 +246,7 @@ async def test_a_failing_socket_is_a_reason_to_attach_anew(monkeypatch: pytest.M
             settings=EngineSettings(),
             new_epoch=lambda: 2,
             publish=lambda _: None,
+            overhears=lambda _: None,
         )
         running = asyncio.create_task(follower.run())
         follower.engine_answers()

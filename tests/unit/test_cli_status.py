@@ -467,3 +467,26 @@ def test_a_component_without_an_operations_address_is_named() -> None:
         targets_of(replace(PLAN, units=(unit, *PLAN.units[1:])), ())
     assert [where for where, _ in refused.value.faults] == [f"unit {unit.id}"]
     assert targets_of(replace(PLAN, units=(unit, *PLAN.units[1:])), (unit.id,))
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("passed", None),
+        ("off", None),
+        ("refused", None),
+        ("pending", "not known yet"),
+        ("not_tested", "not known"),
+    ],
+)
+def test_a_self_test_that_is_open_is_a_note_and_a_worker_that_does_not_serve_has_none(
+    result: str, said: str | None
+) -> None:
+    fleet = copy.deepcopy(whole())
+    worker_of(fleet)["self_test"] = {"result": result, "reason": "no edge answers"}
+    notes = [each for each in findings(PLAN, [told(fleet)]) if each.is_note]
+    assert [each.what for each in notes] == (
+        [f"it is {said} whether it reads prompts as edges do: no edge answers"] if said else []
+    )
+    worker_of(fleet)["state"] = "unreachable"
+    assert not [each for each in findings(PLAN, [told(fleet)]) if each.is_note]

@@ -12,6 +12,8 @@ from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.unit_snapshot_bytes import RestoreOutcome
 from kvcompass.roles.upstream_choice import SourceKind
 from kvcompass.roles.worker_source import Registration
+from kvcompass.self_test.state import SelfTestResult
+from kvcompass.self_test.verdict import Cause
 from lab.dashboards.alerts import alerts
 from lab.dashboards.catalogue import families
 from services.maintenance.unit_state import UnitState
@@ -49,3 +51,10 @@ def test_every_alert_is_in_the_runbook_and_no_other() -> None:
 def test_every_metric_that_is_named_exists() -> None:
     named = set(re.findall(r"`(kvcompass_\w+)`", TEXT))
     assert named and named <= set(families())
+
+
+@pytest.mark.parametrize("words", [SelfTestResult, Cause])
+def test_every_result_and_cause_of_a_self_test_has_a_line(words: type[SelfTestResult]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "self-test.md").read_text("utf-8")
+    for word in words:
+        assert re.search(rf"^\| `{word.value}` \|", text, re.MULTILINE), word
