@@ -1,4 +1,4 @@
-"""`kvcompass-worker-agent --settings FILE`: what engines hold and how busy they are."""
+"""`kvcompass-worker-agent --settings FILE`: what engines hold, how busy they are. `doctor` examines one."""
 
 import argparse
 import gc
@@ -20,6 +20,10 @@ _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 
 def main() -> None:
     """Entry point."""
+    if sys.argv[1:2] == ["doctor"]:
+        from services.worker_agent.doctor.command import main as doctor  # has a tokenizer; agents have none
+
+        raise SystemExit(doctor(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__)
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/worker_agent/settings.py"

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 import kvcompass.keys, kvcompass.levels, kvcompass.plan, kvcompass.plan.layout
@@ -10,8 +12,16 @@ print(sorted({"numba", "llvmlite", "grpc", "asyncio"} & set(sys.modules)))
 """
 
 
-def test_keys_levels_and_plan_import_no_compiler_and_no_network() -> None:
+AGENT = """
+import sys
+import services.worker_agent.__main__
+print(sorted({"numba", "llvmlite", "tokenizers", "jinja2"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("program", [PROGRAM, AGENT])
+def test_keys_levels_and_plan_and_agents_import_what_they_need_alone(program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
