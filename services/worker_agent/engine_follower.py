@@ -10,13 +10,14 @@ import zmq.asyncio
 
 from kvcompass.engine_events import EngineNews, EventsLost
 from kvcompass.roles.engine_feed import Order
+from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
 from services.worker_agent.engine_facts import ask_facts
 from services.worker_agent.event_decoder import BatchError, EventDecoder
-from services.worker_agent.event_endpoints import EventEndpoints, event_endpoints
+from services.worker_agent.event_endpoints import EventEndpoints, event_endpoints, wrong_rank
 from services.worker_agent.event_source import (
     EventSourceError,
     LiveEvents,
@@ -70,6 +71,7 @@ class EngineFollower:
         self.endpoints = EventEndpoints("", "")
         """Those in use; empty as long as none are known."""
         self._facts_failures = 0
+        self._rank_is_checked = False
         self._last: tuple[int, bytes] | None = None
         """Number and payload of the last batch taken in: only the same process has the same."""
         self._replay_answers = True
@@ -155,6 +157,7 @@ class EngineFollower:
 
     async def _attach(self, live: LiveEvents) -> None:
         await live.connect(self._timeout_s)
+        self._rank_is_checked = False
         last, same = self._last, False
         if last is not None and self.endpoints.replay:
             same = await has_batch(self._context, self.endpoints.replay, *last, self._timeout_s)
@@ -249,6 +252,11 @@ class EngineFollower:
     def _take(self, number: int, payload: bytes) -> None:
         if number <= self._agent.applied:
             return
+        if not self._rank_is_checked:
+            self._rank_is_checked = True
+            refusal = wrong_rank(payload, self._agent.worker.dp_rank, self.endpoints.events)
+            if refusal is not None:
+                self._publish(self._agent.judge(Judge.EVENTS, refusal))
         events: list[EngineNews]
         try:
             events = self.decoder.decode(payload)

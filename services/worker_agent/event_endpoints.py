@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from kvcompass.plan.values import listener
-from kvcompass.roles.engine_fit import rank_endpoint
+from kvcompass.roles.engine_fit import EngineRefusal, rank_endpoint
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.worker_agent.event_source import EventSourceError, NoPublisherError
 
@@ -39,3 +41,19 @@ def event_endpoints(agent: WorkerAgent, dial: Callable[[str], str]) -> EventEndp
             field="events",
         )
     return EventEndpoints(dial(events), dial(replay) if replay else "")
+
+
+def wrong_rank(payload: bytes, expected: int | None, endpoint: str) -> EngineRefusal | None:
+    """Why a batch is another data-parallel rank's; None when it is not, or does not say."""
+    try:
+        batch = msgspec.msgpack.decode(payload)
+    except (msgspec.DecodeError, RecursionError, TypeError):
+        return None
+    rank = batch[2] if isinstance(batch, list) and len(batch) > 2 else None
+    if expected is None or type(rank) is not int or rank == expected:
+        return None
+    return EngineRefusal(
+        "dp_rank",
+        f"the plan says {expected}, and {endpoint} has the events of rank {rank}: its port is the base port "
+        "and the rank",
+    )

@@ -192,6 +192,23 @@ async def test_each_rank_is_a_worker_of_its_own() -> None:
             assert None not in loads
 
 
+async def test_events_of_another_rank_are_refused() -> None:
+    first = free_ports(4)
+    swapped = {
+        "dp_rank": 0,
+        "events": f"tcp://127.0.0.1:{first + 1}",
+        "replay": f"tcp://127.0.0.1:{first + 3}",
+    }
+    async with (
+        running(dp_size=2, **ports(ranks=2, first=first)) as rig,
+        scene(url_of(rig), swapped) as at_work,
+    ):
+        await rig.generate(PROMPT, routed_dp_rank=1)
+        await at_work.is_in(AgentState.REFUSED)
+        assert f"{swapped['events']} has the events of rank 1" in at_work.reasons()
+        await at_work.holds()
+
+
 async def test_an_engine_of_several_ranks_is_refused_as_one_worker() -> None:
     async with running(dp_size=2, **ports(ranks=2)) as rig, scene(url_of(rig)) as at_work:
         await at_work.is_in(AgentState.REFUSED)
