@@ -65,7 +65,7 @@ class PromptEncoder:
         )
         return cls(
             loaded,
-            compile_template(template_text, controls),
+            compile_template(template_text, controls, _begin(loaded)),
             {"tokenizer": _sha256(tokenizer_text), "chat_template": _sha256(template_text)},
         )
 
@@ -112,6 +112,12 @@ class PromptEncoder:
     def token_id(self, token: str) -> int | None:
         """Id of a control token or vocabulary entry, None when there is none."""
         return self._tokenizer.token_to_id(token)
+
+
+def _begin(tokenizer: Tokenizer) -> str:
+    """The control token that a tokenizer puts before a text; empty when it puts none."""
+    first = tokenizer.encode("a", add_special_tokens=True)
+    return first.tokens[0] if first.special_tokens_mask[0] else ""
 
 
 def _read(name: str, builtin: str, asset: str, base: Path, field: str) -> str:

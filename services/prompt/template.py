@@ -10,8 +10,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from services.prompt.errors import PromptAssetError, PromptError
 
 
-def compile_template(source: str, control_tokens: tuple[str, ...]) -> Template:
+def compile_template(source: str, control_tokens: tuple[str, ...], begin: str = "") -> Template:
     """A template with the filters `tojson` (not HTML-escaped) and `plain`.
+
+    `begin` is what the tokenizer puts before a text: templates of such models write it as `bos_token`, for a
+    rendered prompt gets nothing added. (What ends a text, `eos_token`, no tokenizer.json says.)
 
     `plain` takes the control tokens out of a user's text by putting a space after their first character:
     `<|im_end|>` in a message reads `< |im_end|>` and cannot close the turn. The packaged template applies
@@ -29,6 +32,7 @@ def compile_template(source: str, control_tokens: tuple[str, ...]) -> Template:
 
     environment.filters["plain"] = plain
     environment.filters["tojson"] = _tojson
+    environment.globals["bos_token"] = begin
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     try:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import services.prompt.encoder as encoder_module
 from services.prompt import PromptEncoder, PromptError
 from services.prompt.encoder import CONTROL_TOKENS, INLINE_CHARACTERS
 from services.prompt.errors import PromptAssetError
@@ -137,3 +138,25 @@ def test_a_template_that_refuses_is_the_clients_error(tmp_path: Path) -> None:
     encoder = PromptEncoder.load(chat_template="strict.jinja", base_dir=tmp_path)
     with pytest.raises(PromptError, match="no system turn"):
         encoder.render_chat([{"role": "user", "content": "a"}])
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_template_writes_the_token_that_the_tokenizer_begins_with(tmp_path: Path, begins: bool) -> None:
+    asset = json.loads(
+        (Path(encoder_module.__file__).parent / "assets" / "tokenizer.json").read_text("utf-8")
+    )
+    mark = CONTROL_TOKENS[0]
+    if begins:
+        pieces = [{"SpecialToken": {"id": mark, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+        asset["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": pieces,
+            "pair": pieces,
+            "special_tokens": {mark: {"id": mark, "ids": [0], "tokens": [mark]}},
+        }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(asset))
+    (tmp_path / "chat.jinja").write_text("{{ bos_token }}{{ messages[0].content }}")
+    encoder = PromptEncoder.load("tokenizer.json", "chat.jinja", tmp_path)
+    tokens = encoder.encode(encoder.render_chat([{"role": "user", "content": "Hello"}]), rendered=True)
+    assert tokens.tolist() == [*([0] if begins else []), *ENCODER.encode("Hello").tolist()]
+    assert tokens.tolist() == encoder.encode("Hello").tolist(), "as a raw text is read"
