@@ -28,8 +28,8 @@ FIXES: Final[Mapping[Cause, str]] = {
     "with the plan's: --chat-template FILE",
     Cause.TOKENIZER: "make the plan's model.tokenizer the tokenizer.json that the engine loads, of the same "
     "revision, or start the engine with the plan's: --tokenizer-path DIR (vLLM: --tokenizer DIR)",
-    Cause.BOS: "write the token's text into model.chat_template where the model's own template has "
-    "bos_token, or take it out where the engine adds none",
+    Cause.BOS: "write the token's text at the beginning of model.chat_template, or take bos_token out of it "
+    "where the engine adds none",
     Cause.BLOCK_SIZE: "start the engine with the plan's model.block_size: --page-size N "
     "(vLLM: --block-size N)",
     Cause.MODEL: "start the engine with the plan's model.id: --served-model-name ID; or mend its url",

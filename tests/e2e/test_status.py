@@ -22,6 +22,14 @@ def test_status_of_a_fleet_that_is_well_and_of_one_that_is_not(
         return main(["status", plan, "--json"])
 
     assert comes_true(lambda: status() == 0, 20.0), capsys.readouterr().out
+
+    def self_tests() -> set[str]:
+        status()
+        agents = json.loads(capsys.readouterr().out)["components"]
+        told = [each["health"]["details"] for each in agents if each["kind"] == "agent"]
+        return {worker["self_test"]["result"] for details in told for worker in details.values()}
+
+    assert comes_true(lambda: self_tests() == {"passed"}, 20.0), "engines and edges have the same files"
     _cut(quick_lab, cut=True)
     try:
         assert comes_true(lambda: status() == 1, 20.0)

@@ -101,8 +101,11 @@ async def at_an_edge(monkeypatch: Any, **options: Any) -> AsyncIterator[Scene]:
         yield scene
 
 
-async def test_an_engine_that_reads_as_the_edge_does_passes_and_serves(monkeypatch: Any) -> None:
-    async with at_an_edge(monkeypatch, page_size=16) as scene:
+@pytest.mark.parametrize("version", ["0.5.10", "0.5.23"])
+async def test_an_engine_that_reads_as_the_edge_does_passes_and_serves(
+    monkeypatch: Any, version: Any
+) -> None:
+    async with at_an_edge(monkeypatch, page_size=16, event_profile=version) as scene:
         await scene.results(SelfTestResult.PASSED)
         assert scene.state is AgentState.EXACT
         assert scene.told["agreed_tokens"] >= 4 * 64
