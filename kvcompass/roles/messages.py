@@ -199,6 +199,61 @@ UnitToEdge: TypeAlias = SnapshotChunk | PatchGroups | Watermark | Refusal | Unav
 # --- load: `load.proto` ---------------------------------------------------------------------------
 
 
+PREFILL_TOKENS_MOST: Final = 262_144
+"""Tokens of one prefix that an edge asks for, at most."""
+PREFILL_DEADLINE_MS_MOST: Final = 600_000
+PREFILL_ANSWERS_MOST: Final = 64
+"""Of one message of an agent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaPrefill:
+    """A prefix that an edge wants a worker of its region to hold, edge -> agent that takes prefills."""
+
+    id: int
+    """The edge's own, for the answer."""
+    sharing_group: str
+    """Whose caches the prefix belongs to."""
+    tokens: NDArray[np.int32]
+    """int32[n], n > 0: token ids from the first of a prompt on."""
+    deadline_ms: int
+    """From its arrival: it is given up then."""
+
+
+class PrefillOutcome(StrEnum):
+    """How the prefill of a replica ends: exactly one each. A closed set."""
+
+    DONE = "done"
+    """The engine went through all of the prefix; its events say what it holds of it."""
+    FOREIGN_GROUP = "foreign_group"
+    """The worker serves another sharing group."""
+    TOO_LONG = "too_long"
+    """Longer than the model's context."""
+    QUEUE_FULL = "queue_full"
+    NO_ROOM = "no_room"
+    """It would not fit into free memory."""
+    BUSY = "busy"
+    """The worker had requests of its own until the deadline."""
+    NOT_KNOWN = "not_known"
+    """Until the deadline it was not known well enough what the worker does and holds."""
+    EXPIRED = "expired"
+    """The deadline came while it waited for another prefill, or was under way."""
+    ABORTED = "aborted"
+    """Requests came meanwhile; what was computed until then may be held."""
+    FAILED = "failed"
+    """The engine refused it, or broke."""
+
+
+class PrefillAnswer(NamedTuple):
+    """What became of a `ReplicaPrefill`, agent -> edge that asked."""
+
+    id: int
+    outcome: PrefillOutcome | None
+    """None: one of a later version."""
+    tokens: int
+    """Of the prefix, that the engine went through."""
+
+
 class AgentLoad(NamedTuple):
     """One worker's load, agent -> edges of its region. The first of a stream carries the handshake.
 
@@ -209,6 +264,9 @@ class AgentLoad(NamedTuple):
     epoch: int
     sequence: int
     load: WorkerLoad
+    takes_prefills: bool = False
+    """With the handshake: the edge may send a `ReplicaPrefill`."""
+    prefill_answers: tuple[PrefillAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,4 +277,4 @@ class RegionBroadcast:
     load: RegionLoad
 
 
-LoadReply: TypeAlias = Acknowledgement | Refusal
+LoadReply: TypeAlias = Acknowledgement | Refusal | ReplicaPrefill

@@ -20,6 +20,7 @@ from kvcompass.roles.engine_standing import EngineStanding, Judge
 from kvcompass.roles.event_watch import SILENT_US
 from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
+from kvcompass.roles.replica_prefill import WorkerNow
 
 _LIMITS: Final = TreeLimits()
 _UNTOLD: Final = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
@@ -299,6 +300,17 @@ class WorkerAgent:
             max_tokens=told.max_tokens,
             prefill_ms_per_token=self._estimate.measured_ms_per_token,
             age_ms=age_us // 1_000,
+        )
+
+    @property
+    def seen(self) -> WorkerNow:
+        """What a replica's prefill goes by. Blocks that only DRAM has count as in VRAM: more, not less."""
+        return WorkerNow(
+            serves=self._reachable is True and self.refusal is None and not self.worker.drain,
+            exact=self.state is AgentState.EXACT,
+            load=self._engine_load,
+            heard_at_us=self._loaded_at_us,
+            cached_tokens=self.holdings.blocks * self.holdings.block_size,
         )
 
     def _other_pages(self, reported: int, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...]:

@@ -27,6 +27,7 @@ from kvcompass.warm import warm
 from services.edge.fleet.index_feed import IndexFeed
 from services.edge.fleet.load_broadcaster import LoadBroadcaster
 from services.edge.fleet.load_service import LoadService
+from services.edge.fleet.prefill_desk import PrefillDesk
 from services.edge.fleet.prompt_service import PromptService
 from services.edge.fleet.view_service import ViewService
 from services.edge.forwarding.attempt_loop import AttemptLoop
@@ -136,7 +137,8 @@ class EdgeService:
         explainer = Explainer(limits, timeouts.body_s, model, queries, self.role, reader, self.readiness)
         control = control_app(model, callers, self.readiness, explainer, self.state)
         self.peer = PeerListener(settings, plan, courses, loop, self.metrics)
-        self._loads = LoadService(plan, layout, self.role, self.metrics)
+        self.prefills = PrefillDesk(self.metrics)
+        self._loads = LoadService(plan, layout, self.role, self.metrics, self.prefills)
         self._prompts = PromptService(plan, layout, encoder)
         self.registry.register(
             EdgeGauges(self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us)

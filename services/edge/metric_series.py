@@ -5,6 +5,7 @@ from itertools import product
 from kvcompass.fleet.load import LoadVerdict
 from kvcompass.plan.model import Plan
 from kvcompass.roles.attempts import Fault
+from kvcompass.roles.messages import PrefillOutcome
 from kvcompass.routing.decision import Reason
 from services.edge.forwarding.forward import RETRIED_STATUSES
 from services.edge.metrics import EdgeMetrics, Outcome
@@ -42,5 +43,9 @@ def foresee(metrics: EdgeMetrics, plan: Plan, region: str) -> None:
         metrics.peer_requests.labels(origin, outcome)
     for source, process in product(("agent", "broadcast"), ("same", "another")):
         metrics.superseded.labels(source, process)
+    for use in ("sent", "unsent"):
+        metrics.replica_asks.labels(use)
+    for ended in (*PrefillOutcome, "other"):
+        metrics.replica_outcomes.labels(ended)
     for source, verdict in product(("agent", "broadcast", "piggyback"), LoadVerdict):
         metrics.loads.labels(source, verdict.value)

@@ -116,6 +116,14 @@ class EdgeMetrics:
             "source",
             "process",
         )
+        self.replica_asks = counter(
+            "replica_asks_total",
+            "Replicas that workers were asked to prefill, and that none could be.",
+            "use",
+        )
+        self.replica_outcomes = counter(
+            "replica_outcomes_total", "What became of replicas, as agents said.", "outcome"
+        )
         self.loads = counter(
             "loads_total", "Load messages, by source and whether they were used.", "source", "use"
         )

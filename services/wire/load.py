@@ -12,7 +12,19 @@ from google.protobuf.message import DecodeError, Message
 
 from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import LOAD_ROW, RegionLoad, WorkerLoad, WorkerState
-from kvcompass.roles.messages import Acknowledgement, AgentLoad, LoadReply, Refusal, RegionBroadcast
+from kvcompass.roles.messages import (
+    PREFILL_ANSWERS_MOST,
+    PREFILL_DEADLINE_MS_MOST,
+    PREFILL_TOKENS_MOST,
+    Acknowledgement,
+    AgentLoad,
+    LoadReply,
+    PrefillAnswer,
+    PrefillOutcome,
+    Refusal,
+    RegionBroadcast,
+    ReplicaPrefill,
+)
 from services.wire.index import (
     acknowledgement_to_pb,
     handshake_from_pb,
@@ -24,6 +36,10 @@ from services.wire.pb import load_pb2 as pb
 
 _Message = TypeVar("_Message", bound=Message)
 _STATES = {int(state): state for state in WorkerState}
+_TOKEN_ID = np.dtype("<u4")
+_TOKEN_IDS_MOST = 1 << 31
+_NUMBERS = {outcome: pb.PrefillOutcome.Value(f"PREFILL_OUTCOME_{outcome.name}") for outcome in PrefillOutcome}
+_OUTCOMES = {int(number): outcome for outcome, number in _NUMBERS.items()}
 
 
 def encode_agent_load(message: AgentLoad) -> bytes:
@@ -33,6 +49,8 @@ def encode_agent_load(message: AgentLoad) -> bytes:
         epoch=message.epoch,
         sequence=message.sequence,
         load=_worker_to_pb(*message.load),
+        takes_prefills=message.takes_prefills,
+        prefill_answers=[_answer_to_pb(answer) for answer in message.prefill_answers],
     )
     return envelope.SerializeToString()
 
@@ -45,6 +63,8 @@ def decode_agent_load(data: bytes) -> AgentLoad:
         envelope.epoch,
         envelope.sequence,
         WorkerLoad(envelope.load.worker_id, *_row_from_pb(envelope.load)),
+        envelope.takes_prefills,
+        _answers_from_pb(envelope) if envelope.prefill_answers else (),
     )
 
 
@@ -92,6 +112,14 @@ def encode_load_reply(message: LoadReply) -> bytes:
             return pb.LoadReply(acknowledgement=acknowledgement_to_pb(message)).SerializeToString()
         case Refusal():
             return pb.LoadReply(refusal=refusal_to_pb(message)).SerializeToString()
+        case ReplicaPrefill():
+            prefill = pb.ReplicaPrefill(
+                id=message.id,
+                sharing_group=message.sharing_group,
+                token_ids=message.tokens.astype(_TOKEN_ID).tobytes(),
+                deadline_ms=message.deadline_ms,
+            )
+            return pb.LoadReply(replica_prefill=prefill).SerializeToString()
         case _:
             assert_never(message)
 
@@ -104,8 +132,39 @@ def decode_load_reply(data: bytes) -> LoadReply:
             return Acknowledgement(envelope.acknowledgement.sequence)
         case "refusal":
             return refusal_from_pb(envelope.refusal)
+        case "replica_prefill":
+            return _prefill_from_pb(envelope.replica_prefill)
         case _:
             raise ProtocolError("a LoadReply of a kind this version does not know", field="LoadReply")
+
+
+def _prefill_from_pb(message: pb.ReplicaPrefill) -> ReplicaPrefill:
+    size, field = len(message.token_ids), "replica_prefill.token_ids"
+    if not size or size % _TOKEN_ID.itemsize or size > PREFILL_TOKENS_MOST * _TOKEN_ID.itemsize:
+        raise ProtocolError(f"{size} bytes are not 1 to {PREFILL_TOKENS_MOST} token ids", field=field)
+    ids = np.frombuffer(message.token_ids, _TOKEN_ID)
+    if int(ids.max()) >= _TOKEN_IDS_MOST:
+        raise ProtocolError(f"{ids.max()} is no token id", field=field)
+    if not 1 <= message.deadline_ms <= PREFILL_DEADLINE_MS_MOST:
+        raise ProtocolError(
+            f"{message.deadline_ms} is not in 1 to {PREFILL_DEADLINE_MS_MOST}",
+            field="replica_prefill.deadline_ms",
+        )
+    return ReplicaPrefill(message.id, message.sharing_group, ids.astype(np.int32), message.deadline_ms)
+
+
+def _answer_to_pb(answer: PrefillAnswer) -> pb.PrefillAnswer:
+    number = pb.PREFILL_OUTCOME_UNSPECIFIED if answer.outcome is None else _NUMBERS[answer.outcome]
+    return pb.PrefillAnswer(id=answer.id, outcome=number, tokens=answer.tokens)
+
+
+def _answers_from_pb(message: pb.AgentLoad) -> tuple[PrefillAnswer, ...]:
+    if len(message.prefill_answers) > PREFILL_ANSWERS_MOST:
+        raise ProtocolError(f"more than {PREFILL_ANSWERS_MOST}", field="prefill_answers")
+    return tuple(
+        PrefillAnswer(answer.id, _OUTCOMES.get(answer.outcome), answer.tokens)
+        for answer in message.prefill_answers
+    )
 
 
 def _worker_to_pb(

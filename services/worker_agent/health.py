@@ -81,6 +81,7 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "lost_batches": agent.lost_batches,
         "left_out": worker.left_out,
         "self_test": worker.self_test.shown(),
+        "replicas": _replicas(worker),
         "load_source": worker.loads.kind,
         "load_lacks": worker.loads.lacks,
         "problems": {name: problem for name, problem in _streams(worker) if problem},
@@ -106,3 +107,12 @@ def _engine(worker: ServedWorker) -> dict[str, Any]:
         "tells_salts": facts.tells_salts,
         **taken,
     }
+
+
+def _replicas(worker: ServedWorker) -> dict[str, Any] | None:
+    """Prefills of replicas; None where they are not taken."""
+    if worker.replicas is None:
+        return None
+    role = worker.replicas.role
+    ended = {outcome.value: count for outcome, count in role.outcomes.items()}
+    return {"under_way": role.under_way, "queued": role.queued, "tokens": role.tokens, "ended": ended}

@@ -1,6 +1,7 @@
 """The stream of one worker's load to one edge of its region: always the newest, never a queue."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NoReturn
@@ -9,7 +10,17 @@ import grpc.aio
 
 from kvcompass.errors import LayoutMismatchError, ProtocolError
 from kvcompass.fleet.load import WorkerLoad
-from kvcompass.roles.messages import PROTOCOL_VERSION, AgentLoad, Handshake, LoadReply, Refusal
+from kvcompass.roles.messages import (
+    PREFILL_ANSWERS_MOST,
+    PROTOCOL_VERSION,
+    Acknowledgement,
+    AgentLoad,
+    Handshake,
+    LoadReply,
+    PrefillAnswer,
+    Refusal,
+    ReplicaPrefill,
+)
 from services.runtime.logs import get_logger
 from services.wire import rpc
 from services.worker_agent.reconnect import Backoff, reason_of, refused_s
@@ -30,11 +41,17 @@ class LoadStream:
         plan_version: int,
         load: Callable[[], WorkerLoad | None],
         settings: StreamSettings,
+        on_prefill: Callable[[str, ReplicaPrefill], None] | None = None,
     ) -> None:
-        """The channel is shared, and closed by its owner. `load` is asked when a message can be sent."""
+        """The channel is shared, and closed by its owner. `load` is asked when a message can be sent.
+
+        `on_prefill` is given the edge's id and what it asks for; None: it is not asked for replicas.
+        """
         self.edge_id = edge_id
         self._channel = channel
         self._load = load
+        self._on_prefill = on_prefill
+        self._answers: deque[PrefillAnswer] = deque()
         self._epoch = epoch
         self._sequence = 0
         self._handshake = Handshake(worker_id, epoch, PROTOCOL_VERSION, plan_version, layout)
@@ -47,6 +64,8 @@ class LoadStream:
         self.connects = 0
         self.sent = 0
         """Streams opened and loads sent. Monotonic."""
+        self.dropped_answers = 0
+        """Answers that an edge which took none was not told. Monotonic."""
 
     def apply_plan(self, plan_version: int) -> None:
         """What the handshake of the next stream claims."""
@@ -55,6 +74,15 @@ class LoadStream:
     def wake(self) -> None:
         """There is a new load."""
         self._changed.set()
+
+    def answer(self, answer: PrefillAnswer) -> None:
+        """Tell the edge what became of a prefill, with the next load, once: an edge that is not told by then
+        asks elsewhere. Too many drop the oldest."""
+        if len(self._answers) == PREFILL_ANSWERS_MOST:
+            self._answers.popleft()
+            self.dropped_answers += 1
+        self._answers.append(answer)
+        self.wake()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -86,7 +114,8 @@ class LoadStream:
         try:
             async with asyncio.timeout(self._answer_s):
                 await call.write(self._message(first, self._handshake))
-                await self._read_one(call)
+                if not isinstance(await self._read_one(call), Acknowledgement):
+                    raise ProtocolError("the edge's first message is no acknowledgement", field="message")
             self.problem = ""
             reading = asyncio.create_task(self._read(call), name=f"answers of {self.edge_id}")
             while True:
@@ -112,15 +141,25 @@ class LoadStream:
     def _message(self, load: WorkerLoad, handshake: Handshake | None) -> AgentLoad:
         self._sequence += 1
         self.sent += 1
-        return AgentLoad(handshake, self._epoch, self._sequence, load)
+        takes_prefills = handshake is not None and self._on_prefill is not None
+        answers = tuple(self._answers)
+        self._answers.clear()
+        return AgentLoad(handshake, self._epoch, self._sequence, load, takes_prefills, answers)
 
     async def _read(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> NoReturn:
         while True:
-            await self._read_one(call)
+            reply = await self._read_one(call)
+            if isinstance(reply, ReplicaPrefill):
+                if self._on_prefill is None:
+                    raise ProtocolError("the edge asks for a replica, unasked", field="replica_prefill")
+                self._on_prefill(self.edge_id, reply)
 
-    async def _read_one(self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]) -> None:
+    async def _read_one(
+        self, call: grpc.aio.StreamStreamCall[AgentLoad, LoadReply]
+    ) -> Acknowledgement | ReplicaPrefill:
         reply = await rpc.read(call)
         if reply is None:
             raise ProtocolError("the edge ended the stream", field="stream")
         if isinstance(reply, Refusal):
             raise LayoutMismatchError(reply.message, field=reply.field)
+        return reply

@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvcompass.roles.agent_state import AgentState
+from kvcompass.roles.messages import PrefillOutcome
 from kvcompass.self_test.state import SelfTestResult
 from services.runtime.epoch import now_us
 from services.worker_agent.load_sources.source import SourceKind
@@ -82,6 +83,7 @@ class AgentCollector(Collector):
         yield self._states()
         yield self._self_tests()
         yield self._load_sources()
+        yield from self._replicas()
         yield self._ignored()
         yield from self._reports()
 
@@ -116,6 +118,39 @@ class AgentCollector(Collector):
             for kind in SourceKind:
                 family.add_metric([worker.agent.worker.id, kind.value], int(worker.loads.kind is kind))
         return family
+
+    def _replicas(self) -> Iterator[Metric]:
+        prefills = CounterMetricFamily(
+            "kvcompass_worker_agent_replica_prefills",
+            "Prefills of replicas that ended, by how.",
+            labels=["worker", "outcome"],
+        )
+        tokens = CounterMetricFamily(
+            "kvcompass_worker_agent_replica_tokens",
+            "Tokens of prefixes that the engine went through for replicas.",
+            labels=["worker"],
+        )
+        waiting = GaugeMetricFamily(
+            "kvcompass_worker_agent_replica_queue",
+            "Prefills of replicas that wait or are under way.",
+            labels=["worker"],
+        )
+        unsaid = CounterMetricFamily(
+            "kvcompass_worker_agent_dropped_prefill_answers",
+            "Outcomes that an edge took too late to be told.",
+            labels=["worker"],
+        )
+        for worker in self._workers:
+            name = worker.agent.worker.id
+            unsaid.add_metric([name], sum(stream.dropped_answers for stream in worker.load_streams))
+            if worker.replicas is None:
+                continue
+            role = worker.replicas.role
+            for outcome in PrefillOutcome:
+                prefills.add_metric([name, outcome.value], role.outcomes[outcome])
+            tokens.add_metric([name], role.tokens)
+            waiting.add_metric([name], role.queued + role.under_way)
+        yield from (prefills, tokens, waiting, unsaid)
 
     def _ignored(self) -> Metric:
         family = CounterMetricFamily(

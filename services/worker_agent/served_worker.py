@@ -13,7 +13,7 @@ from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.engine_fit import EngineRefusal
 from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
-from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, PrefillAnswer
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.epoch import new_epoch, now_us
@@ -24,9 +24,11 @@ from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_follower import EngineFollower
 from services.worker_agent.load_sources.reader import LoadReader
 from services.worker_agent.load_stream import LoadStream
+from services.worker_agent.prefill_calls import prefill_calls
+from services.worker_agent.replica_prefiller import ReplicaPrefiller
 from services.worker_agent.report_stream import ReportStream
 from services.worker_agent.self_tester import SelfTester
-from services.worker_agent.settings import WorkerAgentSettings, repeated_stores, tree_limits
+from services.worker_agent.settings import WorkerAgentSettings, prefill_rules, repeated_stores, tree_limits
 
 
 class ServedWorker:
@@ -82,6 +84,16 @@ class ServedWorker:
             refuse=self._refuse,
             readmit=self._readmit,
         )
+        self.replicas: ReplicaPrefiller | None = None
+        """None: its settings take no replicas."""
+        if settings.replica.enabled:
+            self.replicas = ReplicaPrefiller(
+                self.agent,
+                prefill_calls(settings.engine.kind, self._client, plan.model.id, worker.dp_rank),
+                prefill_rules(settings, plan.model.context_length),
+                answer=self._answer_prefill,
+                now_us=now_us,
+            )
         self.follower = EngineFollower(
             self.agent,
             self._client,
@@ -135,6 +147,8 @@ class ServedWorker:
                 group.create_task(self._poll_load(), name=f"load of {self.agent.worker.id}")
                 group.create_task(self.follower.run(), name=f"events of {self.agent.worker.id}")
                 group.create_task(self.self_test.run(), name=f"self-test of {self.agent.worker.id}")
+                if self.replicas is not None:
+                    group.create_task(self.replicas.run(), name=f"replicas at {self.agent.worker.id}")
                 for report in self.reports.values():
                     group.create_task(report.run(), name=f"{self.agent.worker.id} to {report.unit_id}")
                 self._running = group
@@ -197,7 +211,13 @@ class ServedWorker:
             plan_version=plan_version,
             load=lambda: self.agent.load(now_us()),
             settings=self._stream_settings,
+            on_prefill=None if self.replicas is None else self.replicas.ask,
         )
+
+    def _answer_prefill(self, edge_id: str, answer: PrefillAnswer) -> None:
+        for stream in self.load_streams:
+            if stream.edge_id == edge_id:
+                stream.answer(answer)
 
     def _begin(self, group: asyncio.TaskGroup, stream: LoadStream) -> None:
         name = f"{self.agent.worker.id} to {stream.edge_id}"
@@ -230,6 +250,8 @@ class ServedWorker:
                 self.follower.engine_answers()
             for stream in self.load_streams:
                 stream.wake()
+            if self.replicas is not None:
+                self.replicas.wake()
             rest_s = self.loads.period_ms / 1_000 * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
             await asyncio.sleep(max(0.0, rest_s))
 

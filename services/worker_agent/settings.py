@@ -1,13 +1,16 @@
 """Settings of a worker agent process. Times are in the unit of their name; every default says why."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.holdings import RepeatedStores
+from kvcompass.roles.replica_prefill import PrefillRules
 from services.runtime.plan_signature import check_plan_key
 from services.runtime.settings import CommonSettings, SettingsError
+
+_RULES: Final = PrefillRules()
 
 
 class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +67,24 @@ class SelfTestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For the events of it, after the answer: they are sent by the scheduler's next steps."""
 
 
+class ReplicaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Prefills of popular prefixes that edges ask for; the reasons: `kvcompass.roles.replica_prefill`."""
+
+    enabled: bool = True
+    """Only edges of the plan can ask, on streams that this agent has opened to them."""
+    queued: int = _RULES.queued
+    """Prefills that wait for one that is under way, at most; one more is refused."""
+    running_most: int = _RULES.running_most
+    """Requests that the engine may be running when one begins."""
+    step_tokens: int = _RULES.step_tokens
+    """Computed at a time; requests that come meanwhile wait for a step at most."""
+    spare_percent: int = _RULES.spare_percent
+    """Of the KV pool, that stays free."""
+    may_evict: bool = _RULES.may_evict
+    """Let a replica take the place of what the engine used least recently. An engine that has run for long
+    has a full cache, and takes no replica otherwise."""
+
+
 class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of what is known of one worker; a block takes about half a kilobyte."""
 
@@ -82,6 +103,7 @@ class WorkerAgentSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
     streams: StreamSettings = StreamSettings()
     memory: MemorySettings = MemorySettings()
     self_test: SelfTestSettings = SelfTestSettings()
+    replica: ReplicaSettings = ReplicaSettings()
 
 
 def check_settings(settings: WorkerAgentSettings) -> None:
@@ -102,11 +124,33 @@ def check_settings(settings: WorkerAgentSettings) -> None:
             value = getattr(values, name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise SettingsError("must be at least 1", field=f"{group}.{name}")
+    replica = settings.replica
+    for name, least, most in (
+        ("queued", 1, 1_024),
+        ("running_most", 0, 1_024),
+        ("step_tokens", 1, 1 << 20),
+        ("spare_percent", 0, 100),
+    ):
+        if not least <= getattr(replica, name) <= most:
+            raise SettingsError(f"must be in {least} to {most}", field=f"replica.{name}")
 
 
 def repeated_stores(settings: WorkerAgentSettings) -> RepeatedStores:
     """The engines' habit."""
     return RepeatedStores.IDEMPOTENT if settings.engine.kind == "vllm" else RepeatedStores.COUNTED
+
+
+def prefill_rules(settings: WorkerAgentSettings, context_length: int) -> PrefillRules:
+    """The role's rules. `context_length` is the model's; a prompt leaves room for a token of its answer."""
+    replica = settings.replica
+    return PrefillRules(
+        queued=replica.queued,
+        running_most=replica.running_most,
+        step_tokens=replica.step_tokens,
+        spare_percent=replica.spare_percent,
+        may_evict=replica.may_evict,
+        tokens_most=context_length - 1,
+    )
 
 
 def tree_limits(settings: WorkerAgentSettings) -> TreeLimits:

@@ -110,6 +110,18 @@ def test_what_is_written_today_means_the_same_to_the_oldest_peer(
     assert oldest.FromString(encode(meaning)) == oldest.FromString(bytes.fromhex(golden["bytes"]))
 
 
+def test_what_agents_and_edges_say_of_replicas_is_nothing_to_the_oldest_peer() -> None:
+    """An edge of the oldest release skips the fields; an agent of it is never sent the kind."""
+    answer = m.PrefillAnswer(1, m.PrefillOutcome.DONE, 5)
+    told = classes()["AgentLoad"].FromString(
+        load.encode_agent_load(m.AgentLoad(HANDSHAKE, 9, 1, LOAD, True, (answer,)))
+    )
+    told.DiscardUnknownFields()
+    (golden, *_) = [bytes.fromhex(each["bytes"]) for each in GOLDEN if each["message"] == "AgentLoad"]
+    assert told == classes()["AgentLoad"].FromString(golden)
+    assert load.decode_agent_load(golden).takes_prefills is False
+
+
 def test_the_bytes_are_the_oldest_peers_and_of_every_kind_it_knows() -> None:
     for (name, fields), golden in zip(MESSAGES, GOLDEN, strict=True):
         told = classes()[name].FromString(bytes.fromhex(golden["bytes"]))

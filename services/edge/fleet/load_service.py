@@ -1,7 +1,7 @@
 """Load in: agents of this region and edges of the others report to this edge."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -18,8 +18,10 @@ from kvcompass.roles.messages import (
     LoadReply,
     Refusal,
     RegionBroadcast,
+    ReplicaPrefill,
 )
-from services.edge.fleet.load_turns import LoadTurns
+from services.edge.fleet.load_turns import LoadTurns, Turn
+from services.edge.fleet.prefill_desk import Outbox, PrefillDesk
 from services.edge.metrics import EdgeMetrics
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
@@ -42,22 +44,34 @@ class _Kind(Generic[_Message]):
     """Epoch and sequence."""
     take: Callable[[_Message, int], LoadVerdict]
     turns: LoadTurns
+    takes_prefills: Callable[[_Message], bool]
+    """Of the first message."""
 
 
 class LoadService:
     """`services.wire.rpc.LoadExchange`."""
 
-    def __init__(self, plan: Plan, layout: Mapping[str, str], role: EdgeRole, metrics: EdgeMetrics) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Mapping[str, str],
+        role: EdgeRole,
+        metrics: EdgeMetrics,
+        prefills: PrefillDesk,
+    ) -> None:
         self._plan_version = plan.plan_version
         self._layout = layout
         self._metrics = metrics
+        self._prefills = prefills
+        self._role = role
         self._log = get_logger("load")
         self._agents: _Kind[AgentLoad] = _Kind(
             "agent",
             lambda message: message.load.worker_id,
             lambda message: (message.epoch, message.sequence),
-            role.on_worker_load,
+            self._take_worker_load,
             LoadTurns(),
+            lambda message: message.takes_prefills,
         )
         self._edges: _Kind[RegionBroadcast] = _Kind(
             "broadcast",
@@ -67,6 +81,7 @@ class LoadService:
                 message.load, now_us, opens=message.handshake is not None
             ),
             LoadTurns(),
+            lambda _: False,
         )
 
     def apply_plan(self, plan: Plan) -> None:
@@ -90,7 +105,7 @@ class LoadService:
     async def _serve(
         self, messages: AsyncIterator[_Message], kind: _Kind[_Message]
     ) -> AsyncIterator[LoadReply]:
-        """Answers the first message; the others need no answer.
+        """Answers the first message; the others need no answer. Agents may be asked for replicas besides.
 
         A stream speaks for one process only. The newest stream of a sender is believed, and the one before
         is told so and ended: a sender that another has spoken for comes again, and is believed again.
@@ -105,19 +120,16 @@ class LoadService:
             if refusal is not None:
                 yield refusal
                 return
-            with kind.turns.take(sender, epoch) as turn:
+            with (
+                kind.turns.take(sender, epoch) as turn,
+                self._prefills.stream(sender, takes_prefills=kind.takes_prefills(first)) as outbox,
+            ):
                 if turn.instead_of is not None:
                     self._superseding(sender, kind.source, another=turn.instead_of != epoch)
                 self._take(first, kind)
                 yield Acknowledgement(sequence)
-                async with turn:
-                    async for message in messages:
-                        if kind.sender(message) != sender or kind.number(message)[0] != epoch:
-                            raise ProtocolError(
-                                f"load of {kind.sender(message)!r} in epoch {kind.number(message)[0]}",
-                                field="load",
-                            )
-                        self._take(message, kind)
+                async for asked in self._asking(outbox, self._follow(messages, kind, sender, epoch, turn)):
+                    yield asked
                 if turn.is_over:
                     yield superseded(sender)
         except StopAsyncIteration:
@@ -128,6 +140,37 @@ class LoadService:
             self._metrics.loads.labels(kind.source, "malformed").inc()
             self._log.warning("bad load", sender=sender, field=error.field, error=str(error))
             yield Refusal(error.field, str(error))
+
+    async def _follow(
+        self, messages: AsyncIterator[_Message], kind: _Kind[_Message], sender: str, epoch: int, turn: Turn
+    ) -> None:
+        """Take in what a stream says until it ends or another has its turn. Errors: ProtocolError."""
+        async with turn:
+            async for message in messages:
+                if kind.sender(message) != sender or kind.number(message)[0] != epoch:
+                    raise ProtocolError(
+                        f"load of {kind.sender(message)!r} in epoch {kind.number(message)[0]}", field="load"
+                    )
+                self._take(message, kind)
+
+    async def _asking(
+        self, outbox: Outbox, follow: Coroutine[None, None, None]
+    ) -> AsyncIterator[ReplicaPrefill]:
+        """What is asked for while `follow` runs; ends with it, and as it does."""
+        following = asyncio.create_task(follow, name="load stream")
+        following.add_done_callback(lambda _: outbox.close())
+        try:
+            async for asked in outbox.messages():
+                yield asked
+            await following
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    def _take_worker_load(self, message: AgentLoad, now_us: int) -> LoadVerdict:
+        if message.prefill_answers:
+            self._prefills.answered(message.prefill_answers)
+        return self._role.on_worker_load(message, now_us)
 
     def _take(self, message: _Message, kind: _Kind[_Message]) -> None:
         verdict = kind.take(message, now_us())

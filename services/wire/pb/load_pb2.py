@@ -25,23 +25,29 @@ _sym_db = _symbol_database.Default()
 from services.wire.pb import index_pb2 as kvcompass_dot_v1_dot_index__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvcompass/v1/load.proto\x12\x0ckvcompass.v1\x1a\x18kvcompass/v1/index.proto\"\xd4\x01\n\nWorkerLoad\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.kvcompass.v1.WorkerState\x12\x10\n\x08queue_ms\x18\x03 \x01(\x02\x12\x0f\n\x07running\x18\x04 \x01(\r\x12\x0f\n\x07waiting\x18\x05 \x01(\r\x12\x13\n\x0bused_tokens\x18\x06 \x01(\x04\x12\x12\n\nmax_tokens\x18\x07 \x01(\x04\x12\x1c\n\x14prefill_ms_per_token\x18\x08 \x01(\x02\x12\x0e\n\x06\x61ge_ms\x18\t \x01(\r\"\x80\x01\n\tAgentLoad\x12*\n\thandshake\x18\x01 \x01(\x0b\x32\x17.kvcompass.v1.Handshake\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12&\n\x04load\x18\x04 \x01(\x0b\x32\x18.kvcompass.v1.WorkerLoad\"\xa3\x01\n\nRegionLoad\x12*\n\thandshake\x18\x01 \x01(\x0b\x32\x17.kvcompass.v1.Handshake\x12\x0f\n\x07\x65\x64ge_id\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12\'\n\x05loads\x18\x06 \x03(\x0b\x32\x18.kvcompass.v1.WorkerLoad\"z\n\tLoadReply\x12\x38\n\x0f\x61\x63knowledgement\x18\x01 \x01(\x0b\x32\x1d.kvcompass.v1.AcknowledgementH\x00\x12(\n\x07refusal\x18\x02 \x01(\x0b\x32\x15.kvcompass.v1.RefusalH\x00\x42\t\n\x07message*|\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12WORKER_STATE_READY\x10\x01\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x02\x12\x1c\n\x18WORKER_STATE_UNREACHABLE\x10\x03\x32\x99\x01\n\x0cLoadExchange\x12\x42\n\nReportLoad\x12\x17.kvcompass.v1.AgentLoad\x1a\x17.kvcompass.v1.LoadReply(\x01\x30\x01\x12\x45\n\x0c\x45xchangeLoad\x12\x18.kvcompass.v1.RegionLoad\x1a\x17.kvcompass.v1.LoadReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17kvcompass/v1/load.proto\x12\x0ckvcompass.v1\x1a\x18kvcompass/v1/index.proto\"\xd4\x01\n\nWorkerLoad\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.kvcompass.v1.WorkerState\x12\x10\n\x08queue_ms\x18\x03 \x01(\x02\x12\x0f\n\x07running\x18\x04 \x01(\r\x12\x0f\n\x07waiting\x18\x05 \x01(\r\x12\x13\n\x0bused_tokens\x18\x06 \x01(\x04\x12\x12\n\nmax_tokens\x18\x07 \x01(\x04\x12\x1c\n\x14prefill_ms_per_token\x18\x08 \x01(\x02\x12\x0e\n\x06\x61ge_ms\x18\t \x01(\r\"\xce\x01\n\tAgentLoad\x12*\n\thandshake\x18\x01 \x01(\x0b\x32\x17.kvcompass.v1.Handshake\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12&\n\x04load\x18\x04 \x01(\x0b\x32\x18.kvcompass.v1.WorkerLoad\x12\x16\n\x0etakes_prefills\x18\x05 \x01(\x08\x12\x34\n\x0fprefill_answers\x18\x06 \x03(\x0b\x32\x1b.kvcompass.v1.PrefillAnswer\"[\n\x0eReplicaPrefill\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x15\n\rsharing_group\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x01(\x0c\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\r\"Z\n\rPrefillAnswer\x12\n\n\x02id\x18\x01 \x01(\x04\x12-\n\x07outcome\x18\x02 \x01(\x0e\x32\x1c.kvcompass.v1.PrefillOutcome\x12\x0e\n\x06tokens\x18\x03 \x01(\r\"\xa3\x01\n\nRegionLoad\x12*\n\thandshake\x18\x01 \x01(\x0b\x32\x17.kvcompass.v1.Handshake\x12\x0f\n\x07\x65\x64ge_id\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x10\n\x08sequence\x18\x05 \x01(\x04\x12\'\n\x05loads\x18\x06 \x03(\x0b\x32\x18.kvcompass.v1.WorkerLoad\"\xb3\x01\n\tLoadReply\x12\x38\n\x0f\x61\x63knowledgement\x18\x01 \x01(\x0b\x32\x1d.kvcompass.v1.AcknowledgementH\x00\x12(\n\x07refusal\x18\x02 \x01(\x0b\x32\x15.kvcompass.v1.RefusalH\x00\x12\x37\n\x0freplica_prefill\x18\x03 \x01(\x0b\x32\x1c.kvcompass.v1.ReplicaPrefillH\x00\x42\t\n\x07message*|\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12WORKER_STATE_READY\x10\x01\x12\x19\n\x15WORKER_STATE_DRAINING\x10\x02\x12\x1c\n\x18WORKER_STATE_UNREACHABLE\x10\x03*\xd8\x02\n\x0ePrefillOutcome\x12\x1f\n\x1bPREFILL_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n\x14PREFILL_OUTCOME_DONE\x10\x01\x12!\n\x1dPREFILL_OUTCOME_FOREIGN_GROUP\x10\x02\x12\x1c\n\x18PREFILL_OUTCOME_TOO_LONG\x10\x03\x12\x1e\n\x1aPREFILL_OUTCOME_QUEUE_FULL\x10\x04\x12\x1b\n\x17PREFILL_OUTCOME_NO_ROOM\x10\x05\x12\x18\n\x14PREFILL_OUTCOME_BUSY\x10\x06\x12\x1d\n\x19PREFILL_OUTCOME_NOT_KNOWN\x10\x07\x12\x1b\n\x17PREFILL_OUTCOME_EXPIRED\x10\x08\x12\x1b\n\x17PREFILL_OUTCOME_ABORTED\x10\t\x12\x1a\n\x16PREFILL_OUTCOME_FAILED\x10\n2\x99\x01\n\x0cLoadExchange\x12\x42\n\nReportLoad\x12\x17.kvcompass.v1.AgentLoad\x1a\x17.kvcompass.v1.LoadReply(\x01\x30\x01\x12\x45\n\x0c\x45xchangeLoad\x12\x18.kvcompass.v1.RegionLoad\x1a\x17.kvcompass.v1.LoadReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'services.wire.pb.load_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERSTATE']._serialized_start=703
-  _globals['_WORKERSTATE']._serialized_end=827
+  _globals['_WORKERSTATE']._serialized_start=1024
+  _globals['_WORKERSTATE']._serialized_end=1148
+  _globals['_PREFILLOUTCOME']._serialized_start=1151
+  _globals['_PREFILLOUTCOME']._serialized_end=1495
   _globals['_WORKERLOAD']._serialized_start=68
   _globals['_WORKERLOAD']._serialized_end=280
   _globals['_AGENTLOAD']._serialized_start=283
-  _globals['_AGENTLOAD']._serialized_end=411
-  _globals['_REGIONLOAD']._serialized_start=414
-  _globals['_REGIONLOAD']._serialized_end=577
-  _globals['_LOADREPLY']._serialized_start=579
-  _globals['_LOADREPLY']._serialized_end=701
-  _globals['_LOADEXCHANGE']._serialized_start=830
-  _globals['_LOADEXCHANGE']._serialized_end=983
+  _globals['_AGENTLOAD']._serialized_end=489
+  _globals['_REPLICAPREFILL']._serialized_start=491
+  _globals['_REPLICAPREFILL']._serialized_end=582
+  _globals['_PREFILLANSWER']._serialized_start=584
+  _globals['_PREFILLANSWER']._serialized_end=674
+  _globals['_REGIONLOAD']._serialized_start=677
+  _globals['_REGIONLOAD']._serialized_end=840
+  _globals['_LOADREPLY']._serialized_start=843
+  _globals['_LOADREPLY']._serialized_end=1022
+  _globals['_LOADEXCHANGE']._serialized_start=1498
+  _globals['_LOADEXCHANGE']._serialized_end=1651
 # @@protoc_insertion_point(module_scope)

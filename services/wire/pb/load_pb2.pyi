@@ -39,6 +39,39 @@ WORKER_STATE_DRAINING: WorkerState.ValueType  # 2
 WORKER_STATE_UNREACHABLE: WorkerState.ValueType  # 3
 Global___WorkerState: _TypeAlias = WorkerState  # noqa: Y015
 
+class _PrefillOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrefillOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrefillOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PREFILL_OUTCOME_UNSPECIFIED: _PrefillOutcome.ValueType  # 0
+    PREFILL_OUTCOME_DONE: _PrefillOutcome.ValueType  # 1
+    PREFILL_OUTCOME_FOREIGN_GROUP: _PrefillOutcome.ValueType  # 2
+    PREFILL_OUTCOME_TOO_LONG: _PrefillOutcome.ValueType  # 3
+    PREFILL_OUTCOME_QUEUE_FULL: _PrefillOutcome.ValueType  # 4
+    PREFILL_OUTCOME_NO_ROOM: _PrefillOutcome.ValueType  # 5
+    PREFILL_OUTCOME_BUSY: _PrefillOutcome.ValueType  # 6
+    PREFILL_OUTCOME_NOT_KNOWN: _PrefillOutcome.ValueType  # 7
+    PREFILL_OUTCOME_EXPIRED: _PrefillOutcome.ValueType  # 8
+    PREFILL_OUTCOME_ABORTED: _PrefillOutcome.ValueType  # 9
+    PREFILL_OUTCOME_FAILED: _PrefillOutcome.ValueType  # 10
+
+class PrefillOutcome(_PrefillOutcome, metaclass=_PrefillOutcomeEnumTypeWrapper): ...
+
+PREFILL_OUTCOME_UNSPECIFIED: PrefillOutcome.ValueType  # 0
+PREFILL_OUTCOME_DONE: PrefillOutcome.ValueType  # 1
+PREFILL_OUTCOME_FOREIGN_GROUP: PrefillOutcome.ValueType  # 2
+PREFILL_OUTCOME_TOO_LONG: PrefillOutcome.ValueType  # 3
+PREFILL_OUTCOME_QUEUE_FULL: PrefillOutcome.ValueType  # 4
+PREFILL_OUTCOME_NO_ROOM: PrefillOutcome.ValueType  # 5
+PREFILL_OUTCOME_BUSY: PrefillOutcome.ValueType  # 6
+PREFILL_OUTCOME_NOT_KNOWN: PrefillOutcome.ValueType  # 7
+PREFILL_OUTCOME_EXPIRED: PrefillOutcome.ValueType  # 8
+PREFILL_OUTCOME_ABORTED: PrefillOutcome.ValueType  # 9
+PREFILL_OUTCOME_FAILED: PrefillOutcome.ValueType  # 10
+Global___PrefillOutcome: _TypeAlias = PrefillOutcome  # noqa: Y015
+
 @_typing.final
 class WorkerLoad(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -96,14 +129,20 @@ class AgentLoad(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
+    TAKES_PREFILLS_FIELD_NUMBER: _builtins.int
+    PREFILL_ANSWERS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     sequence: _builtins.int
+    takes_prefills: _builtins.bool
+    """with the handshake: replies may be of the kind replica_prefill"""
     @_builtins.property
     def handshake(self) -> _index_pb2.Handshake:
         """first message of a stream only"""
 
     @_builtins.property
     def load(self) -> Global___WorkerLoad: ...
+    @_builtins.property
+    def prefill_answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrefillAnswer]: ...
     def __init__(
         self,
         *,
@@ -111,14 +150,76 @@ class AgentLoad(_message.Message):
         epoch: _builtins.int = ...,
         sequence: _builtins.int = ...,
         load: Global___WorkerLoad | None = ...,
+        takes_prefills: _builtins.bool = ...,
+        prefill_answers: _abc.Iterable[Global___PrefillAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["handshake", b"handshake", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "handshake", b"handshake", "load", b"load", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "handshake", b"handshake", "load", b"load", "prefill_answers", b"prefill_answers", "sequence", b"sequence", "takes_prefills", b"takes_prefills"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentLoad: _TypeAlias = AgentLoad  # noqa: Y015
+
+@_typing.final
+class ReplicaPrefill(_message.Message):
+    """A prefix that the edge wants the worker to hold. Sent only to an agent that takes prefills."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SHARING_GROUP_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """the edge's own, for the answer"""
+    sharing_group: _builtins.str
+    """whose caches the prefix belongs to"""
+    token_ids: _builtins.bytes
+    """uint32 little endian each, from the first token of a prompt on"""
+    deadline_ms: _builtins.int
+    """from its arrival; given up then"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        sharing_group: _builtins.str = ...,
+        token_ids: _builtins.bytes = ...,
+        deadline_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ms", b"deadline_ms", "id", b"id", "sharing_group", b"sharing_group", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaPrefill: _TypeAlias = ReplicaPrefill  # noqa: Y015
+
+@_typing.final
+class PrefillAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    outcome: Global___PrefillOutcome.ValueType
+    tokens: _builtins.int
+    """of the prefix, that the engine went through"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        outcome: Global___PrefillOutcome.ValueType = ...,
+        tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "outcome", b"outcome", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrefillAnswer: _TypeAlias = PrefillAnswer  # noqa: Y015
 
 @_typing.final
 class RegionLoad(_message.Message):
@@ -166,21 +267,27 @@ class LoadReply(_message.Message):
 
     ACKNOWLEDGEMENT_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    REPLICA_PREFILL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def acknowledgement(self) -> _index_pb2.Acknowledgement: ...
     @_builtins.property
     def refusal(self) -> _index_pb2.Refusal: ...
+    @_builtins.property
+    def replica_prefill(self) -> Global___ReplicaPrefill:
+        """to an agent that takes prefills"""
+
     def __init__(
         self,
         *,
         acknowledgement: _index_pb2.Acknowledgement | None = ...,
         refusal: _index_pb2.Refusal | None = ...,
+        replica_prefill: Global___ReplicaPrefill | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledgement", b"acknowledgement", "message", b"message", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledgement", b"acknowledgement", "message", b"message", "refusal", b"refusal", "replica_prefill", b"replica_prefill"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgement", b"acknowledgement", "message", b"message", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgement", b"acknowledgement", "message", b"message", "refusal", b"refusal", "replica_prefill", b"replica_prefill"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["acknowledgement", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["acknowledgement", "refusal", "replica_prefill"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
