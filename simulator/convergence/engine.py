@@ -94,6 +94,8 @@ class Engine:
     next_batch: int = 0
     ring: "deque[tuple[int, list[EngineEvent]]]" = field(default_factory=deque)
     listener: Listener | None = None
+    ever: set[int] = field(default_factory=set)
+    """Numbers of all blocks that were here at some time."""
 
     @property
     def answers(self) -> bool:
@@ -189,6 +191,7 @@ class Engine:
         for block in (*blocks, None):
             if block is not None and not self.held.get(block.number, 0) & where:
                 self.held[block.number] = self.held.get(block.number, 0) | where
+                self.ever.add(block.number)
                 run.append(block)
             elif run:
                 parent = run[0].parent

@@ -72,10 +72,6 @@ _LONGEST_US: Final = 6 * S
 """More than a lease and more than an edge's silence."""
 
 
-_CHANGE_US: Final = 3 * S
-"""In which a plan changes everywhere once nothing fails."""
-
-
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """All faults of a run, and when the last one ends."""
@@ -84,7 +80,7 @@ class Schedule:
     change_us: int | None
     """When the plan begins to change, if it does."""
     quiet_us: int
-    """From here on nothing fails, and caches stay as they are."""
+    """From here on nothing fails, and the plan does not begin to change."""
 
 
 def draw_schedule(seed: int, shape: Shape, processes: int) -> Schedule:
@@ -101,7 +97,7 @@ def draw_schedule(seed: int, shape: Shape, processes: int) -> Schedule:
     change_us = None
     if shape.next_plan is not None:
         change_us = WARM_US + stream.randrange(span_us)
-        quiet_us = max(quiet_us, change_us) + _CHANGE_US
+        quiet_us = max(quiet_us, change_us + MS)
     return Schedule(tuple(faults), change_us, quiet_us)
 
 

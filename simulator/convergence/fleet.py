@@ -72,6 +72,7 @@ class Fleet:
             )
             for number, worker in enumerate(shape.workers)
         ]
+        self.workers[-1].engine.is_up = shape.heir is None
         anchors = [block for chain in shape.chains[:_ANCHORS] for block in chain]
         self.workers[0].engine.kept = {block.number: block for block in anchors}
         both = set.intersection(*(_lengths(each) for each in (plan, shape.last_plan)))
@@ -148,9 +149,7 @@ class Fleet:
         process = worker.process
         plan = self.plan_of(process)
         if all(planned.id != worker.planned for planned in plan.workers):
-            worker.has_left = (
-                True  # its settings name a worker that its plan does not have: it does not start
-            )
+            worker.has_left = True  # its settings name a worker that its plan has not: it does not start
             worker.engine.kill()
             return
         process.boot()
@@ -173,7 +172,7 @@ class Fleet:
                 unit,
                 process.region,
                 Backoff(random_stream(self.seed, f"{name} to {shard}")),
-                plans_change=shape.next_plan is not None,
+                plans_change=shape.plans_change,
             )
             for shard, unit in enumerate(self.units)
         ]
@@ -276,7 +275,8 @@ class Fleet:
 
     def _edge(self, name: str, region: int) -> EdgeProcess:
         process = Process(name, region)
-        served = [ViewServer(self.fabric, region) for _ in range(self.shape.plan.shards)]
+        shards, changes = range(self.shape.plan.shards), self.shape.plans_change
+        served = [ViewServer(self.fabric, region, plans_change=changes) for _ in shards]
         self.fabric.own(process, *served, address=True)
         return EdgeProcess(process, served)
 
@@ -288,7 +288,8 @@ class Fleet:
 
     def _unit(self, shard: int) -> UnitNode:
         unit, tables = self._new_unit(shard)
-        return UnitNode(self.fabric, unit, tables, self.unit_processes[shard].region)
+        region, changes = self.unit_processes[shard].region, self.shape.plans_change
+        return UnitNode(self.fabric, unit, tables, region, plans_change=changes)
 
     def _new_unit(self, shard: int) -> tuple[MaintenanceUnit, WatchedTables]:
         process = self.unit_processes[shard]

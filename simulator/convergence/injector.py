@@ -8,7 +8,8 @@ from kvcompass.wan import Link
 from simulator.clock import Priority
 from simulator.convergence.faults import Fault, FaultKind, Schedule
 from simulator.convergence.fleet import Fleet
-from simulator.convergence.plan_change import PlanChange
+from simulator.convergence.operator import Operator
+from simulator.convergence.plan_change import Witness
 from simulator.product.periods import KEEPALIVE_US
 from simulator.streams import random_stream
 
@@ -22,6 +23,8 @@ _ANCHOR_US: Final = 400_000
 
 _FAULT: Final = Priority.ENGINE
 """Before everything else of the same instant."""
+_LOOKED_US: Final = 100_000
+"""From one look whether the plan has changed everywhere to the next."""
 
 
 def _nothing() -> None:
@@ -31,12 +34,19 @@ def _nothing() -> None:
 class Injector:
     """Owns what is broken. Faults may overlap: what two of them broke is whole when both have ended."""
 
-    def __init__(self, fleet: Fleet, schedule: Schedule) -> None:
+    def __init__(self, fleet: Fleet, schedule: Schedule, patience_us: int) -> None:
+        """`patience_us`: the plan has so long to change everywhere once nothing fails."""
         self.fleet: Final = fleet
         self.schedule: Final = schedule
+        self._patience_us = patience_us
         self._pairs = list(combinations(range(len(fleet.shape.plan.regions)), 2))
-        self.change: PlanChange | None = None
-        """Of the plan, once it has begun."""
+        self.operator: Operator | None = None
+        """Once the plan has begun to change."""
+        self.is_quiet = False
+        """Nothing fails any more, the plan stays, and so do caches."""
+        self.on_quiet: Callable[[], None] = _nothing
+        self.witness: Witness | None = None
+        """Of changes of the plan."""
         self.on_change: Callable[[], None] = _nothing
         """Called right before and right after a fault begins or ends."""
         self._active: list[Fault] = []
@@ -51,7 +61,7 @@ class Injector:
             if fault.until_us > fault.at_us:
                 self._at(fault.until_us, self._happen, self._end, fault)
         self._churn()
-        self._at(self.schedule.quiet_us, self._last_word)
+        self._at(self.schedule.quiet_us, self._look_for_quiet)
         self._at(_ANCHOR_US, self._anchor)
         if self.schedule.change_us is not None:
             self._at(self.schedule.change_us, self._change_plan)
@@ -63,11 +73,21 @@ class Injector:
 
     def _churn(self) -> None:
         fleet = self.fleet
-        if fleet.now_us < self.schedule.quiet_us:
+        if not self.is_quiet:
             worker = fleet.workers[self._churns.randrange(len(fleet.workers))]
             if worker.engine.answers and not worker.has_left:
                 worker.engine.churn(self._churns)
             self._at(fleet.now_us + round(self._churns.expovariate(1 / self._churn_us)), self._churn)
+
+    def _look_for_quiet(self) -> None:
+        """Caches go on changing until the plan has changed everywhere: what is new is acknowledged."""
+        changes = self.operator is not None and not self.operator.is_done
+        if changes and self.fleet.now_us < self.schedule.quiet_us + self._patience_us:
+            self._at(self.fleet.now_us + _LOOKED_US, self._look_for_quiet)
+            return
+        self.is_quiet = True
+        self._last_word()
+        self.on_quiet()
 
     def _last_word(self) -> None:
         """Where nothing can be replayed, only another batch shows that the last ones were lost."""
@@ -76,19 +96,15 @@ class Injector:
                 worker.engine.speak()
 
     def _change_plan(self) -> None:
-        """The fleet goes over to the next version. A new worker's agent starts with it, at once."""
-        fleet, plan = self.fleet, self.fleet.shape.next_plan
-        assert plan is not None
-        for number in range(len(fleet.shape.plan.workers), len(fleet.workers)):
-            fleet.plans[fleet.workers[number].process.name] = plan
-            fleet.start_agent(number)
-        self.change = PlanChange(fleet, plan)
-        self.change.go_on()
+        """The fleet goes over to the next version, or to several. New workers start at once."""
+        assert self.witness is not None
+        self.operator = Operator(self.fleet, self.witness)
+        self.operator.start()
 
     def _anchor(self) -> None:
         """The first worker has more and more of what it never gives up."""
         fleet = self.fleet
-        if fleet.now_us < self.schedule.quiet_us and fleet.workers[0].engine.take_in_kept():
+        if not self.is_quiet and fleet.workers[0].engine.take_in_kept():
             self._at(fleet.now_us + _ANCHOR_US, self._anchor)
 
     # --- faults -----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from simulator.convergence.bound import bound_terms
 from simulator.convergence.fabric import LATE_US
 from simulator.convergence.fleet import Fleet
 from simulator.convergence.nodes import EdgeProcess
+from simulator.convergence.places import has_place
 from simulator.convergence.signs_of_life import SignsOfLife
 from simulator.convergence.view_feed import UpstreamEnd
 from simulator.product.periods import KEEPALIVE_US
@@ -52,7 +53,7 @@ class LeaseLaw:
                 if planned.table >= node.tables.shape.tables or fleet.now_us <= self._gone_us(number, shard):
                     continue
                 keys, _ = node.tables.held(planned.table, planned.slot)
-                if keys:
+                if keys and has_place(fleet, number, process):
                     yield process.name, f"has {keys} keys of {planned.id}, {self._silence(number, shard)}"
 
     def at_view(self, edge: EdgeProcess, shard: int, heard: Heard | None) -> Iterator[str]:
@@ -63,7 +64,8 @@ class LeaseLaw:
             return
         for number, planned in enumerate(fleet.shape.workers):
             gone_us = max(self._gone_us(number, shard), connected_us) + self._hops(heard) * self._passed_us
-            if fleet.now_us > gone_us and view.has_fields(shard, planned.table, planned.slot):
+            held = fleet.now_us > gone_us and view.has_fields(shard, planned.table, planned.slot)
+            if held and has_place(fleet, number, edge.process):
                 yield f"has keys of {planned.id} in shard {shard}, {self._silence(number, shard)}"
 
     def _gone_us(self, worker: int, shard: int) -> int:

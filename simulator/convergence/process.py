@@ -22,6 +22,11 @@ class Process:
         self.waiting: list[tuple[Action, tuple[Any, ...]]] = []
         """What has come, or become due, while it was paused."""
 
+    @property
+    def is_reached(self) -> bool:
+        """It runs, and an operator can ask it something."""
+        return self.is_up and not self.is_paused and not self.is_cut
+
     def boot(self) -> None:
         """Another incarnation runs."""
         self.incarnation += 1

@@ -10,8 +10,12 @@ class Progress:
         self._left: set[int] = set()
 
     def step_back(self, epoch: int, sequence: int) -> str | None:
-        """The view is there now. Returns what is wrong with that. `epoch` 0: it has nothing, and may."""
+        """The view is there now. Returns what is wrong with that.
+
+        `epoch` 0: it has nothing, and begins anew, also with an earlier sequence of the epoch that it was in.
+        """
         if not epoch:
+            self._sequence = 0
             return None
         wrong = None
         if epoch in self._left:

@@ -53,15 +53,13 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     trace = Trace(write)
     fleet = Fleet(shape, seed, trace)
     schedule = draw_schedule(seed, shape, len(fleet.victims))
-    injector = Injector(fleet, schedule)
-    watch = Watch(fleet, injector)
     bound = bound_us(shape)
-    end = _End(fleet, schedule.quiet_us, schedule.quiet_us + bound)
+    injector = Injector(fleet, schedule, patience_us=bound)
+    watch = Watch(fleet, injector)
+    end = _End(fleet, bound)
+    injector.on_quiet = end.begin
     clock = fleet.clock
     clock.at(0, Priority.ENGINE, fleet.start)
-    clock.at(schedule.quiet_us, Priority.CHECK, end.look)
-    clock.at(end.bound_us, Priority.CHECK, end.at_bound)
-    clock.at(end.bound_us + _BEYOND_US, Priority.CHECK, clock.stop)
     injector.start()
     failures: list[str] = []
     try:
@@ -71,7 +69,7 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
         if write is not None:
             write(traceback.format_exc())
     else:
-        if injector.change is not None and not injector.change.is_done:
+        if injector.operator is not None and not injector.operator.is_done:
             failures.append("the plan has not changed everywhere")
         failures += end.failures
         failures += [*differences(fleet), *falsehoods(fleet)]
@@ -82,26 +80,36 @@ def run_seed(seed: int, write: Callable[[str], None] | None = None) -> Outcome:
     return Outcome(
         seed,
         tuple(failures[:_TOLD]),
-        min(end.last_wrong_us - schedule.quiet_us, bound),
+        min(end.last_wrong_us - end.quiet_us, bound),
         bound,
         shape.lossy,
         trace.digest,
         Counter(fault.kind.value for fault in schedule.faults) + Counter(changes),
-        counted(fleet),
+        counted(fleet) + (Counter() if injector.operator is None else injector.operator.counts),
     )
 
 
 class _End:
     """Looks for the time from which on all is true, and that all is from the bound on."""
 
-    def __init__(self, fleet: Fleet, quiet_us: int, bound_us: int) -> None:
-        self.last_wrong_us = quiet_us
-        self.bound_us = bound_us
+    def __init__(self, fleet: Fleet, bound_us: int) -> None:
+        """`bound_us`: from when it is quiet."""
+        self.quiet_us = 0
+        self.last_wrong_us = 0
         self.failures: list[str] = []
         """From the bound on."""
         self._fleet = fleet
+        self._bound_us = bound_us
 
-    def at_bound(self) -> None:
+    def begin(self) -> None:
+        """It is quiet from here on."""
+        clock = self._fleet.clock
+        self.quiet_us = self.last_wrong_us = clock.now_us
+        clock.at(self.quiet_us, Priority.CHECK, self.look)
+        clock.at(self.quiet_us + self._bound_us, Priority.CHECK, self._at_bound)
+        clock.at(self.quiet_us + self._bound_us + _BEYOND_US, Priority.CHECK, clock.stop)
+
+    def _at_bound(self) -> None:
         """All must be true."""
         self.failures += [f"at its bound {what}" for what in differences(self._fleet)]
         self.failures += [f"at its bound {what}" for what in falsehoods(self._fleet)]
@@ -112,7 +120,7 @@ class _End:
         wrong = next(differences(fleet), None)
         if wrong is not None:
             self.last_wrong_us = fleet.now_us + _LOOK_US
-            if fleet.now_us > self.bound_us and len(self.failures) < _TOLD:
+            if fleet.now_us > self.quiet_us + self._bound_us and len(self.failures) < _TOLD:
                 self.failures.append(f"at {fleet.now_us / 1e6:.6f}, beyond its bound, {wrong}")
         elif fleet.now_us - self.last_wrong_us >= _HOLD_US:
             fleet.clock.stop()

@@ -19,6 +19,7 @@ from kvcompass.plan.model import (
     SharingGroup,
     Worker,
 )
+from kvcompass.plan.places import places_given
 from kvcompass.roles.desk_bounds import DeskBounds
 from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.upstream_choice import Bootstrap, Upstream
@@ -35,6 +36,8 @@ _CONTEXT: Final = 208
 """Tokens: prompts have at most 12 blocks, eight of them at registered lengths."""
 _MODEL: Final = ModelIdentity("m", "builtin:kvcompass-bpe", "builtin:kvcompass-chat", BLOCK, _CONTEXT)
 _LENGTHS: Final = LengthRule(quantum=BLOCK)
+_RINGS: Final = (0, 6, 10_000, 10_000, 10_000)
+"""Batches that an engine may keep for a replay; 0: it has no replay socket."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Shape:
     plan: Plan
     next_plan: Plan | None
     """The version that the fleet goes over to in the middle of the run."""
+    heir: Worker | None
+    """Who is given the place of the worker that this version has no more, by a later one."""
     bounds: UnitBounds
     chunk_keys: int
     """Keys in a message of a full report."""
@@ -74,15 +79,21 @@ class Shape:
         return layout_fields(self.plan)
 
     @property
+    def plans_change(self) -> bool:
+        """The fleet goes over to another version."""
+        return self.next_plan is not None
+
+    @property
     def last_plan(self) -> Plan:
-        """What the fleet goes by at the end."""
+        """What the fleet goes by at the end, but for the heir and the version's number."""
         return self.next_plan or self.plan
 
     @cached_property
     def workers(self) -> tuple[Worker, ...]:
-        """Of both versions: those that are new come last."""
+        """Of all versions: those that are new come last, the heir after them."""
         old = {worker.id for worker in self.plan.workers}
-        return self.plan.workers + tuple(w for w in self.last_plan.workers if w.id not in old)
+        new = tuple(w for w in self.last_plan.workers if w.id not in old)
+        return self.plan.workers + new + (() if self.heir is None else (self.heir,))
 
     @property
     def chains(self) -> tuple[tuple[Block, ...], ...]:
@@ -101,10 +112,15 @@ def draw_shape(seed: int) -> Shape:
         message_groups=stream.choice((8, 256)),
         chunk_bytes=stream.choice((512, 2_048, 1 << 18)),
     )
-    rings = tuple(stream.choice((0, 6, 10_000, 10_000, 10_000)) for _ in range(len(plan.workers) + 1))
+    rings = tuple(stream.choice(_RINGS) for _ in range(len(plan.workers) + 1))
+    next_plan = _changed(plan, random_stream(seed, "convergence plan"))
+    heir = None if next_plan is None else _heir(plan, next_plan)
+    if heir is not None:
+        rings += (random_stream(seed, "convergence heir").choice(_RINGS),)
     return Shape(
         plan,
-        _changed(plan, random_stream(seed, "convergence plan")),
+        next_plan,
+        heir,
         bounds,
         stream.choice((7, 32_768)),
         rings,
@@ -129,7 +145,18 @@ def _changed(plan: Plan, stream: Random) -> Plan | None:
         workers.append(Worker("new", region, "http://new:1", "tcp://new:2", table, slot, 0.2, 0.02))
     lengths = replace(plan.lengths, stretch=stream.choice((0.75, 1.5, 0.3)))
     routing = replace(plan.routing, lease_ms=stream.choice((900, 3_000)))
-    return replace(plan, plan_version=2, workers=tuple(workers), lengths=lengths, routing=routing)
+    given = places_given(replace(plan, workers=(*plan.workers, *workers)))
+    index = replace(plan.index, slots_given=tuple(given.get(table, 0) for table in range(max(given) + 1)))
+    return replace(
+        plan, plan_version=2, workers=tuple(workers), lengths=lengths, routing=routing, index=index
+    )
+
+
+def _heir(plan: Plan, next_plan: Plan) -> Worker | None:
+    """For the place of the worker that the next version has no more, if there is one: as `assign --reuse`."""
+    stay = {worker.id for worker in next_plan.workers}
+    left = next((worker for worker in plan.workers if worker.id not in stay), None)
+    return left and replace(left, id="heir", url="http://heir:1", events="tcp://heir:2")
 
 
 def _plan(stream: Random, edges_stream: Random) -> Plan:

@@ -9,6 +9,7 @@ from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.tier import Tier
 from simulator.convergence.fleet import Fleet
+from simulator.convergence.places import has_place
 
 
 def differences(fleet: Fleet) -> Iterator[str]:
@@ -17,7 +18,9 @@ def differences(fleet: Fleet) -> Iterator[str]:
         unit = node.unit
         if not unit.settled:
             yield f"unit-{shard} has not settled: it waits for {', '.join(unit.awaited_workers())}"
-        for worker, planned in zip(fleet.workers, fleet.shape.workers, strict=True):
+        for number, (worker, planned) in enumerate(zip(fleet.workers, fleet.shape.workers, strict=True)):
+            if not has_place(fleet, number, fleet.unit_processes[shard]):
+                continue
             wanted = (0, 0)
             if worker.engine.is_up and worker.followed is not None:
                 kept = worker.followed.agent.holdings
@@ -46,7 +49,9 @@ def falsehoods(fleet: Fleet) -> Iterator[str]:
         yield from (f"agent-{number} {what}" for what in wrong)
     claims = [claimed for claimed, _ in truths]
     workers = fleet.shape.workers
-    for planned, claimed in zip(workers, claims, strict=True):
+    for number, (planned, claimed) in enumerate(zip(workers, claims, strict=True)):
+        if not all(has_place(fleet, number, process) for process in fleet.unit_processes):
+            continue
         found: dict[int, int] = {}
         for node in fleet.units:
             if planned.table < node.tables.shape.tables:
@@ -61,7 +66,7 @@ def falsehoods(fleet: Fleet) -> Iterator[str]:
             assert edge.view is not None
             values = edge.view.lookup(keys)[:, table]
             for number, planned in enumerate(workers):
-                if planned.table == table:
+                if planned.table == table and has_place(fleet, number, edge.process):
                     fields = ((values >> np.uint64(2 * planned.slot)) & np.uint64(3)).tolist()
                     wanted = [int(claims[number].get(key, 0)) for key in keys.tolist()]
                     mistaken = sum(field != want for field, want in zip(fields, wanted, strict=True))

@@ -24,11 +24,13 @@ _AGAIN_US: Final = 1_000_000
 class ViewServer:
     """An address: the relay behind it is that of the incarnation that runs."""
 
-    def __init__(self, site: Place, region: int) -> None:
+    def __init__(self, site: Place, region: int, *, plans_change: bool) -> None:
+        """`plans_change`: that it refuses another edge is no error of the simulation's."""
         self.region: Final = region
         self.on_serving: Callable[[UnitToEdge], None] | None = None
         """Told of each message when it is sent."""
         self._site = site
+        self._plans_change = plans_change
         self._relay: ViewRelay | None = None
         self._subscribers: dict[EdgeStream, Subscription] = {}
         self._copying = False
@@ -48,9 +50,9 @@ class ViewServer:
         assert self._relay is not None
         self._drop(stream)
         opened = self._relay.subscribe(request, self._site.now_us)
-        if isinstance(opened, Refusal):
+        if isinstance(opened, Refusal) and not self._plans_change:
             raise SimulationError(f"an edge refuses another: {opened.message}", field=opened.field)
-        if isinstance(opened, Unavailable):
+        if isinstance(opened, Refusal | Unavailable):
             stream.deliver(opened)
             return
         self._subscribers[stream] = opened
@@ -82,7 +84,7 @@ class ViewServer:
                     for message in batch:
                         self.on_serving(message)
                 sent = all(stream.deliver(message) for message in batch)
-                if not sent or isinstance(batch[-1], Unavailable):
+                if not sent or isinstance(batch[-1], Refusal | Unavailable):
                     self._drop(stream)
                     break
         if relay.is_copying and not self._copying:

@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvcompass.index import IndexView
+from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
 from kvcompass.roles.messages import SnapshotChunk, Unavailable, UnitToEdge, Watermark
 from kvcompass.tier import Tier
@@ -15,9 +16,11 @@ from simulator.convergence.history import History, Place, Promises
 from simulator.convergence.injector import Injector
 from simulator.convergence.lease_law import Heard, LeaseLaw
 from simulator.convergence.nodes import EdgeProcess
+from simulator.convergence.place_law import PlaceLaw
 from simulator.convergence.progress import Progress
 from simulator.convergence.signs_of_life import SignsOfLife
 from simulator.convergence.view_feed import UpstreamEnd, ViewFeed
+from simulator.product.unit_node import UnitNode
 
 _EVERY: Final = 8
 """Messages of a feed from one comparison of its view with the promises to the next."""
@@ -68,10 +71,22 @@ class Watch:
         self._signs = SignsOfLife(fleet, lambda: injector.links_are_impaired)
         injector.on_change = self._signs.note
         self._lease = LeaseLaw(fleet, self._signs, _PERIOD_US)
+        self._place = PlaceLaw(fleet)
+        injector.witness = self
         for edge in fleet.edges:
             for shard, served in enumerate(edge.served):
                 served.on_serving = partial(self._serving_law, edge, shard)
         self._look()
+
+    def unit_takes(self, node: UnitNode, plan: Plan) -> None:
+        """A unit is about to take a version of the plan."""
+        for unit, what in self._place.at_taking(node, plan):
+            self._breach(unit, what)
+
+    def edge_took(self, edge: EdgeProcess) -> None:
+        """An edge has just taken one: it may have forgotten shards."""
+        for feed in edge.feeds:
+            self._sequence_law(edge, feed, self._seen.setdefault(feed, _Seen()))
 
     def _breach(self, edge: str, what: str) -> None:
         line = f"at {self._fleet.now_us / 1e6:.6f} {edge} {what}"
@@ -126,6 +141,8 @@ class Watch:
         self._sequence_law(edge, feed, seen)
         self._exact_law(edge, feed, seen)
         self._promises_law(edge, feed, seen)
+        for what in self._place.at_view(edge, follower.shard, seen.promises):
+            self._breach(edge.process.name, what)
         for what in self._lease.at_view(edge, follower.shard, seen.stream):
             self._breach(edge.process.name, what)
         if follower.counters.digest_mismatches > seen.mistaken:

@@ -43,11 +43,21 @@ class EdgeStream(Subscriber, Protocol):
 class UnitNode:
     """Owns a unit and its tables. Everything here runs in its region."""
 
-    def __init__(self, site: Place, unit: MaintenanceUnit, tables: ShardTables, region: int) -> None:
+    def __init__(
+        self,
+        site: Place,
+        unit: MaintenanceUnit,
+        tables: ShardTables,
+        region: int,
+        *,
+        plans_change: bool = False,
+    ) -> None:
+        """`plans_change`: that it refuses an edge is no error of the simulation's."""
         self.unit = unit
         self.tables = tables
         self.region: Final = region
         self._site = site
+        self._plans_change = plans_change
         self._sessions: dict[ReportStream, tuple[int, AgentSession | None]] = {}
         """Of each stream's newest attempt."""
         self._subscribers: dict[Subscriber, Subscription] = {}
@@ -131,10 +141,13 @@ class UnitNode:
         """A Subscribe stream begins; it takes the place of the subscriber's last. It is sent what there is.
 
         Raises:
-            SimulationError: The unit refuses it.
+            SimulationError: The unit refuses it, and plans do not change.
         """
         self.unsubscribe(subscriber)
         opened = self.unit.subscribe(request, self._site.now_us)
+        if isinstance(opened, Refusal) and self._plans_change:
+            subscriber.deliver(opened)
+            return
         if isinstance(opened, Refusal):
             raise SimulationError(f"a unit refuses its edge: {opened.message}", field=opened.field)
         self._subscribers[subscriber] = opened
@@ -199,7 +212,8 @@ class UnitNode:
         take, now_us = self.unit.take, self._site.now_us
         for subscriber, subscription in list(self._subscribers.items()):
             while batch := take(subscription, now_us):
-                if not all(subscriber.deliver(message) for message in batch):
+                sent = all(subscriber.deliver(message) for message in batch)
+                if not sent or isinstance(batch[-1], Refusal):
                     self.unsubscribe(subscriber)
                     break
         due_us = min((each.watermark_due_us for each in self._subscribers.values()), default=None)

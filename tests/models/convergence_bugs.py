@@ -6,7 +6,7 @@ Says which seed noticed first. `none` plants nothing, and no seed may notice.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +17,10 @@ import numpy as np
 from kvcompass.engine_events import EngineNews
 from kvcompass.index import IndexView, ShardTables
 from kvcompass.index.patches import ApplyResult
+from kvcompass.plan.model import Plan
+from kvcompass.plan.places import Place
 from kvcompass.roles.agents_desk import AgentsDesk
+from kvcompass.roles.free_places import FreePlaces
 from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
@@ -29,6 +32,7 @@ from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.roles.worker_source import WorkerSource
+from simulator.convergence.place_law import PlaceLaw
 from simulator.convergence.run import Outcome, run_seed
 
 _FAR_US = 1 << 60
@@ -295,6 +299,20 @@ def _keep_who_has_left(right: Callable[..., None], self: MaintenanceUnit) -> Non
     return
 
 
+def _give_any_place(right: Callable[..., None], self: MaintenanceUnit, plan: Plan) -> None:
+    return
+
+
+def _wait_for_nobody(
+    right: Callable[..., Any], self: FreePlaces, version: int, acknowledged: Mapping[str, int]
+) -> Any:
+    return right(self, version, {})
+
+
+def _take_places_for_new(right: Callable[..., None], self: ViewRelay, places: Collection[Place]) -> None:
+    return
+
+
 def _keep_old_lengths(right: Callable[..., Any], self: WorkerAgent) -> Any:
     return ()
 
@@ -385,6 +403,25 @@ BUGS = {
         "a worker that has left the plan stays in the tables",
         ((MaintenanceUnit, "settle_plan", _keep_who_has_left), (MaintenanceUnit, "tick", _forget_leases)),
         60,
+    ),
+    "place_given_at_once": Bug(
+        "the place of a worker that left is given again before all have acknowledged that it is empty",
+        ((MaintenanceUnit, "check_plan", _give_any_place),),
+        15,
+    ),
+    "place_acknowledged_by_nobody": Bug(
+        "a place is free when the unit's own table is rid of who left",
+        ((FreePlaces, "standing", _wait_for_nobody),),
+        80,
+    ),
+    "place_misread": Bug(
+        "the same, and edges take what they have at a place for the new worker's",
+        (
+            (MaintenanceUnit, "check_plan", _give_any_place),
+            (PlaceLaw, "at_taking", lambda right, self, node, plan: ()),
+            (ViewRelay, "places_given_again", _take_places_for_new),
+        ),
+        20,
     ),
     "old_lengths_kept": Bug(
         "what only the last plan's lengths had is not withdrawn",

@@ -84,6 +84,9 @@ def test_all_faults_and_all_ways_of_mending_occur() -> None:
         "resubscribed: moved",
         "shards fed by edges at the end",
         "units restored",
+        "places given again",
+        "places that rest",
+        "places not acknowledged",
     ):
         assert counts[way], way
 
@@ -103,10 +106,13 @@ def test_the_bound_grows_with_what_it_is_made_of(seed: int) -> None:
 def test_a_failing_seed_says_how_to_see_it_again(tmp_path, capsys) -> None:
     path = tmp_path / "new" / "convergence.json"
     with BUGS["resync_skipped"].planted():
-        assert main(["--seeds", "2", "--json", str(path)]) == 1
-    assert "python -m simulator.convergence --seed 0 --trace" in capsys.readouterr().out
+        assert main(["--seeds", "4", "--json", str(path)]) == 1
+    shown = capsys.readouterr().out
     document = json.loads(path.read_text("utf-8"))
     assert document["failed"] == len(document["failures"]) > 0
+    for failure in document["failures"]:
+        assert failure["replay"] == f"python -m simulator.convergence --seed {failure['seed']} --trace"
+        assert failure["replay"] in shown
     assert main(["--seeds", "2", "--json", str(path)]) == 0
     document = json.loads(path.read_text("utf-8"))
     assert document["failed"] == 0
