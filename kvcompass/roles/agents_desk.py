@@ -83,7 +83,7 @@ class AgentsDesk:
             source.epoch = hello.handshake.epoch
             if source.session is not None:
                 self._counters.superseded_agents += 1
-        source.session = session = AgentSession(hello.worker_id)
+        source.session = session = AgentSession(hello.worker_id, self._plan.now.routing.lease_ms)
         source.sequence = hello.holdings.sequence
         self._edits.drop(source)
         source.in_step = not source.lease_ended and self._agrees(source, hello.holdings, now_us)
@@ -92,7 +92,7 @@ class AgentsDesk:
             source.report_requested_us = now_us
             self._counters.report_requests += 1
         self._settling.look(now_us)
-        return session, Welcome(self._epoch, self._plan.now.routing.lease_ms, full_report_wanted=wanted)
+        return session, Welcome(self._epoch, session.told_ms, full_report_wanted=wanted)
 
     def on_message(self, session: AgentSession, message: AgentToUnit, now_us: int) -> list[UnitToAgent]:
         """Takes the next message of a stream; returns what to answer. A Refusal ends the stream."""
@@ -107,7 +107,7 @@ class AgentsDesk:
             case FullReport():
                 return self._on_full_report(source, message, now_us)
             case Renewal():
-                return self._on_renewal(source, message, now_us)
+                return self._on_renewal(source, session, message, now_us)
             case AgentHello():
                 return self._refused(Refusal("hello", "a stream has one hello, its first message"))
             case _:
@@ -199,10 +199,23 @@ class AgentsDesk:
             self._settling.look(now_us)
         return [Acknowledgement(source.sequence)]
 
-    def _on_renewal(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
+    def _on_renewal(
+        self, source: WorkerSource, session: AgentSession, renewal: Renewal, now_us: int
+    ) -> list[UnitToAgent]:
         if renewal.holdings > self._plan.worker_keys_most:
             return self._refused(self._too_many(renewal.holdings))
-        self._leases.renew(source, now_us)
+        self._leases.renew(source, 1_000 * session.told_ms, now_us)
+        return [*self._tell_lease(session), *self._compare(source, renewal, now_us)]
+
+    def _tell_lease(self, session: AgentSession) -> list[UnitToAgent]:
+        """An agent that does not have the plan learns by this alone that the lease is another one."""
+        lease_ms = self._plan.now.routing.lease_ms
+        if session.told_ms == lease_ms:
+            return []
+        session.told_ms = lease_ms
+        return [Welcome(self._epoch, lease_ms, full_report_wanted=False)]
+
+    def _compare(self, source: WorkerSource, renewal: Renewal, now_us: int) -> list[UnitToAgent]:
         if renewal.sequence > source.sequence:
             source.sequence = renewal.sequence
             return self._on_hole(source, now_us)

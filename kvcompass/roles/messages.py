@@ -105,7 +105,10 @@ AgentToUnit: TypeAlias = AgentHello | Edits | FullReport | Renewal
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The hello is accepted. `full_report_wanted`: the unit holds something else for this worker."""
+    """The hello is accepted. `full_report_wanted`: the unit holds something else for this worker.
+
+    Comes again on an open stream when the plan's lease has changed, and wants no report then.
+    """
 
     unit_epoch: int
     lease_ms: int

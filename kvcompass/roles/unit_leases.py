@@ -43,9 +43,9 @@ class UnitLeases:
             source.lease_until_us = now_us + self._plan.lease_us
         source.lease_ended = False
 
-    def renew(self, source: WorkerSource, now_us: int) -> None:
-        """Its agent vouches for the worker."""
-        source.lease_until_us = now_us + self._plan.lease_us
+    def renew(self, source: WorkerSource, told_us: int, now_us: int) -> None:
+        """Its agent vouches for the worker, and renews again by the lease that it was told, `told_us`."""
+        source.lease_until_us = now_us + max(self._plan.lease_us, told_us)
         source.lease_ended = False
 
     def stalled(self, duration_us: int) -> None:

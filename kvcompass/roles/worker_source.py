@@ -43,6 +43,8 @@ class AgentSession:
     """One Report stream. A newer stream of the same worker takes its place; compared by identity."""
 
     worker_id: str
+    told_ms: int
+    """The lease that its agent was told, and may renew by."""
 
 
 @dataclass(slots=True)

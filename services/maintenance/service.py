@@ -13,6 +13,7 @@ from kvcompass.roles.messages import (
     EdgeToUnit,
     Refusal,
     UnitToAgent,
+    Welcome,
 )
 from services.maintenance.patch_loss import PatchLoss
 from services.replication.pulse import Pulse
@@ -108,7 +109,7 @@ class IndexService:
             yield welcome
             async for message in messages:
                 for answer in self._unit.on_agent_message(session, message, self._clock()):
-                    if not isinstance(answer, Acknowledgement):
+                    if not isinstance(answer, Acknowledgement | Welcome):
                         _log.warning("agent answered", worker=session.worker_id, answer=repr(answer))
                     yield answer
                     if isinstance(answer, Refusal):

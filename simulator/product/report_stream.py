@@ -120,7 +120,9 @@ class ReportStream:
         if isinstance(message, Refusal):
             self._refused(message)
             return
+        at_us = self.report.renewal_at_us
         self.report.on_message(message)
+        self._renew_sooner(at_us)
         if self.report.welcomed and not self._renewing:
             self._renewing = True
             self._backoff.reset()
@@ -132,9 +134,7 @@ class ReportStream:
         """Go by the next version of the plan; what is due earlier by it is done then."""
         at_us = self.report.renewal_at_us
         self.report.apply_plan(plan.plan_version, plan.routing.lease_ms)
-        if self._renewing and self.report.renewal_at_us < at_us:
-            self._renewal_timer += 1
-            self._renew_later()
+        self._renew_sooner(at_us)
 
     def _refused(self, refusal: Refusal) -> None:
         """Wait for another plan, where there may be one; of a stream alone, open another."""
@@ -150,6 +150,12 @@ class ReportStream:
             self.report.tend_lease(now_us, renewable=self._agent.may_renew(now_us))
             self._renew_later()
             self.wake()
+
+    def _renew_sooner(self, than_us: int) -> None:
+        """Renewals may have become due earlier."""
+        if self._renewing and self.report.renewal_at_us < than_us:
+            self._renewal_timer += 1
+            self._renew_later()
 
     def _renew_later(self) -> None:
         delay_us = max(0, self.report.renewal_at_us - self._site.now_us)

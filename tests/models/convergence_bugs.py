@@ -28,10 +28,11 @@ from kvcompass.roles.relay_desk import RelayDesk
 from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.subscriber_desk import SubscriberDesk
+from kvcompass.roles.unit_leases import UnitLeases
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
-from kvcompass.roles.worker_source import WorkerSource
+from kvcompass.roles.worker_source import AgentSession, WorkerSource
 from simulator.convergence.place_law import PlaceLaw
 from simulator.convergence.run import Outcome, run_seed
 
@@ -189,6 +190,16 @@ def _begin_in_the_files_epoch(right: Callable[..., int], self: RestoredFrom, epo
 
 def _renew_as_before(right: Callable[..., None], self: RenewalTimes, *lease_ms: int) -> None:
     pass
+
+
+def _tell_nothing(right: Callable[..., Any], self: AgentsDesk, session: AgentSession) -> Any:
+    return []
+
+
+def _grant_what_was_not_told(
+    right: Callable[..., None], self: UnitLeases, source: WorkerSource, told_us: int, now_us: int
+) -> None:
+    right(self, source, 0, now_us)
 
 
 def _vouch_for_the_dead(right: Callable[..., bool], self: WorkerAgent) -> bool:
@@ -430,7 +441,12 @@ BUGS = {
     ),
     "shorter_lease_missed": Bug(
         "an open stream is renewed by the lease of the plan before",
-        ((RenewalTimes, "apply_plan", _renew_as_before), (RenewalTimes, "settle_plan", _renew_as_before)),
+        (
+            (RenewalTimes, "apply_plan", _renew_as_before),
+            (RenewalTimes, "settle_plan", _renew_as_before),
+            (AgentsDesk, "_tell_lease", _tell_nothing),
+            (UnitLeases, "renew", _grant_what_was_not_told),
+        ),
         110,
     ),
     "events_lost_silently": Bug(

@@ -72,22 +72,26 @@ class Couple:
                 pass
 
 
+LEFT_OUT = tuple(step for step in STEPS if step.startswith("unit"))
+"""`kvcompass plan apply --without` the worker: its agent hears nothing of the version."""
 LEASES_MS = st.integers(150, 3_000)
 GAPS = st.lists(st.integers(0, 2_000), min_size=5, max_size=5)
 """Between two steps, in thousandths of the longer lease."""
 
 
 @settings(max_examples=40, deadline=None)
-@given(LEASES_MS, LEASES_MS, GAPS, st.none() | st.integers(0, 4))
-@example(3_000, 900, [100, 100, 100, 100, 0], None)
-@example(900, 3_000, [100, 100, 100, 100, 0], None)
+@given(LEASES_MS, LEASES_MS, st.sampled_from([STEPS, LEFT_OUT]), GAPS, st.none() | st.integers(0, 4))
+@example(3_000, 900, STEPS, [100, 100, 100, 100, 0], None)
+@example(900, 3_000, STEPS, [100, 100, 100, 100, 0], None)
+@example(3_000, 900, LEFT_OUT, [100, 100, 100, 100, 0], None)
+@example(3_000, 900, LEFT_OUT, [100, 0, 0, 0, 0], None)
 def test_a_worker_renewed_on_time_lives_through_any_change_of_the_lease(
-    old_ms: int, new_ms: int, gaps: list[int], reconnects: int | None
+    old_ms: int, new_ms: int, taken: tuple[str, ...], gaps: list[int], reconnects: int | None
 ) -> None:
     """Also when its stream is opened anew between two steps. And it is renewed no more than it need be."""
     couple = Couple(old_ms, new_ms)
     longer_ms = max(old_ms, new_ms)
-    steps = list(STEPS)
+    steps = list(taken)
     if reconnects is not None:
         steps.insert(reconnects, "stream breaks")
     for gap, step in zip(gaps, steps, strict=False):
@@ -95,6 +99,9 @@ def test_a_worker_renewed_on_time_lives_through_any_change_of_the_lease(
         couple.take(step)
     couple.run_until(couple.now_us + 4_000 * longer_ms)
     assert couple.unit.counters.leases_ended == 0
+    assert couple.report.lease_ms == new_ms, "as the unit told it"
+    left_us = couple.unit.registered(couple.now_us)[WORKER].lease_left_us
+    assert left_us is not None and left_us <= 1_000 * new_ms, "what was told before holds no longer"
     assert couple.unit.live_workers() == [WORKER]
     assert couple.unit.holdings(WORKER)[0].tolist() == [1]
     least_us = min(old_ms, new_ms) * 1_000 // RENEWALS_A_LEASE
