@@ -100,6 +100,15 @@ def alerts() -> Iterator[Alert]:
         "See to the edge that `fed_by` named last; the views are exact meanwhile, by way of the unit.",
     )
     yield Alert(
+        "KVCompassSubscriberStalls",
+        f"{metrics.a_minute('kvcompass_maintenance_stalled_total', 'instance')} > 1"
+        f" or {metrics.a_minute('kvcompass_edge_relay_stalled_total', 'instance')} > 1",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} keeps ending streams of an edge that takes nothing from them.",
+        "Its log names the edge: no CPU, stopped, or a way that carries nothing. Others are not held up.",
+    )
+    yield Alert(
         "KVCompassUnitSnapshotOld",
         f"{signals.snapshot_periods(metrics, 'instance', 'region')} > {signals.SNAPSHOT_PERIODS_ACT}",
         "1m",

@@ -152,6 +152,7 @@ def views(metrics: Expressions) -> Row:
                 description="Shards by region: fed by their units, or by another edge of the region "
                 "(upstream = edge). Where edges are to be fed by one, all but that one's shards are "
                 "from an edge; more from units for long: the first edge cannot be reached or cannot serve.",
+                width=6,
                 unit=Unit.COUNT,
                 queries=(
                     Query(
@@ -166,6 +167,7 @@ def views(metrics: Expressions) -> Row:
                 description="Times, a minute, that an edge gave up another one that fed it, or that could "
                 "not serve yet. lost, silence: that edge or the way to it. digest, broken: it passed on "
                 "what is wrong, which is a fault worth a report.",
+                width=6,
                 unit=Unit.EVENTS_A_MINUTE,
                 queries=(
                     Query(metrics.a_minute("kvcompass_edge_view_fallbacks_total", "reason"), "{{reason}}"),
@@ -178,6 +180,7 @@ def views(metrics: Expressions) -> Row:
                 description="Streams of other edges that an edge serves, and those of them, a minute, that "
                 "fell behind what it keeps and were sent a snapshot. Such ones again and again: that edge "
                 "is too slow, or relay.log_bytes of this one too small.",
+                width=6,
                 unit=Unit.COUNT,
                 queries=(
                     Query(metrics.sum("kvcompass_edge_relay_subscribers", "region"), "{{region}} streams"),
@@ -186,6 +189,22 @@ def views(metrics: Expressions) -> Row:
                         "{{region}} fell behind",
                     ),
                 ),
+            ),
+            Panel(
+                id=513,
+                title="Streams whose edge takes nothing",
+                description="Streams, a minute, that a unit or an edge ended since the edge at the other "
+                "end took no message for 10 s. It begins anew by itself; again and again: it has no CPU, is "
+                "stopped, or the way to it carries nothing. The log of who ended them names it.",
+                width=6,
+                unit=Unit.EVENTS_A_MINUTE,
+                queries=(
+                    Query(
+                        metrics.a_minute("kvcompass_maintenance_stalled_total", "instance"), "{{instance}}"
+                    ),
+                    Query(metrics.a_minute("kvcompass_edge_relay_stalled_total", "instance"), "{{instance}}"),
+                ),
+                steps=steps(watch=1),
             ),
         ),
     )
