@@ -38,6 +38,7 @@ from services.maintenance.patch_loss import PatchLoss
 from services.maintenance.service import IndexService
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc
+from services.runtime.settings import TlsSettings
 from services.wire import rpc
 from tests.models.replication_agent import TwinAgent
 
@@ -63,7 +64,11 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    plan: Plan, address: str = "127.0.0.1:0", loss: PatchLoss | None = None, **bounds: int
+    plan: Plan,
+    address: str = "127.0.0.1:0",
+    loss: PatchLoss | None = None,
+    tls: TlsSettings | None = None,
+    **bounds: int,
 ) -> AsyncIterator[Served]:
     compile_kernels()
     shape = index_shape(plan)
@@ -77,7 +82,7 @@ async def served(
         bounds=UnitBounds(**{"watermark_period_us": 100_000, **bounds}),
     )
     service = IndexService(unit, now_us, flush_s=0.002, hello_timeout_s=1.0, loss=loss)
-    server, port = await serve_grpc(lambda s: rpc.register_index_maintenance(s, service), address)
+    server, port = await serve_grpc(lambda s: rpc.register_index_maintenance(s, service), address, tls)
     ticking = asyncio.create_task(service.tick())
     try:
         yield Served(unit, service, server, f"127.0.0.1:{port}")
@@ -116,8 +121,10 @@ class ConnectedAgent:
 
 
 @asynccontextmanager
-async def connected(agent: TwinAgent, address: str) -> AsyncIterator[ConnectedAgent]:
-    async with Dialer({}).channel(address) as channel:
+async def connected(
+    agent: TwinAgent, address: str, tls: TlsSettings | None = None
+) -> AsyncIterator[ConnectedAgent]:
+    async with Dialer({}, tls).channel(address) as channel:
         call = rpc.report(channel)()
         stub = ConnectedAgent(agent, call)
         await stub.send(agent.hello())

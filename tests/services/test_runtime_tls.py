@@ -7,28 +7,11 @@ from pathlib import Path
 import aiohttp
 import grpc.aio
 import pytest
-import trustme
 
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
-from services.runtime.settings import CommonSettings, TlsSettings, load_settings
 from services.runtime.tls import client_context, server_context
-
-
-def fleet_tls(directory: Path, name: str) -> TlsSettings:
-    """A CA and one certificate of it, as files named in settings relative to the settings file."""
-    authority = trustme.CA()
-    leaf = authority.issue_cert("127.0.0.1")
-    home = directory / name
-    home.mkdir()
-    authority.cert_pem.write_to_path(home / "ca.pem")
-    leaf.private_key_pem.write_to_path(home / "key.pem")
-    leaf.cert_chain_pems[0].write_to_path(home / "cert.pem")
-    settings = home / "service.toml"
-    settings.write_text('plan = "p"\n[tls]\ncert = "cert.pem"\nkey = "key.pem"\nca = "ca.pem"\n')
-    tls = load_settings(CommonSettings, settings).tls
-    assert tls is not None
-    return tls
+from tests.models.fleet_authority import FleetAuthority
 
 
 async def reached(dialer: Dialer, port: int) -> bool:
@@ -43,7 +26,7 @@ async def reached(dialer: Dialer, port: int) -> bool:
 
 
 async def test_grpc_connects_only_with_a_certificate_of_the_fleet(tmp_path: Path) -> None:
-    ours, theirs = fleet_tls(tmp_path, "ours"), fleet_tls(tmp_path, "theirs")
+    ours, theirs = (FleetAuthority(tmp_path / name).tls("unit") for name in ("ours", "theirs"))
     server, port = await serve_grpc(lambda _: None, "127.0.0.1:0", ours)
     try:
         assert await reached(Dialer({}, ours), port)
@@ -68,7 +51,7 @@ async def answer(_scope: object, _receive: object, send: object) -> None:
 
 
 async def test_http_answers_only_with_a_certificate_of_the_fleet(tmp_path: Path) -> None:
-    ours, theirs = fleet_tls(tmp_path, "ours"), fleet_tls(tmp_path, "theirs")
+    ours, theirs = (FleetAuthority(tmp_path / name).tls("unit") for name in ("ours", "theirs"))
     server = HttpServer(answer, "127.0.0.1:0", tls=server_context(ours))
     await server.start()
     url = f"https://127.0.0.1:{server.port}/"
