@@ -1,9 +1,13 @@
 """The compose lab agrees with itself: plan, networks, settings, secrets, routers and the double's rates."""
 
+import argparse
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -11,8 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from cli import plan_apply, status
+from cli.__main__ import main
+from cli.plan_visits import targets_of
 from kvcompass.engine_model import EngineTiming
+from kvcompass.plan.change import plan_changes
 from kvcompass.plan.model import Plan
+from kvcompass.plan.rollout import Component, Phase
 from lab.netem.settings import load_settings as load_router
 from services.edge.requests.callers import Callers
 from services.edge.settings import EdgeSettings
@@ -21,6 +30,7 @@ from services.maintenance.settings import MaintenanceSettings, unit_bounds
 from services.mock_sglang.settings import MockSettings
 from services.runtime.auth import hash_api_key
 from services.runtime.plan_file import load_plan
+from services.runtime.plan_signature import check_plan_key, is_signed, sign
 from services.runtime.settings import load_settings
 from services.worker_agent.settings import WorkerAgentSettings
 from services.worker_agent.settings import check_settings as check_agent
@@ -40,6 +50,22 @@ def address_of(service: str, region: str) -> str:
 
 def settings_of(name: str) -> Path:
     return FOLDER / "settings" / name
+
+
+def all_settings() -> tuple[EdgeSettings, MaintenanceSettings, WorkerAgentSettings]:
+    """As the containers have them, but for where secrets are mounted."""
+    secrets = {f"{name}_file": str(FOLDER / "secrets" / name) for name in ("peer_key", "plan_key")}
+    plan_key = {"plan_key_file": secrets["plan_key_file"]}
+    return (
+        load_settings(EdgeSettings, settings_of("edge.toml"), {"id": "edge-us", **secrets}),
+        load_settings(MaintenanceSettings, settings_of("unit.toml"), {"id": "unit-us", **plan_key}),
+        load_settings(
+            WorkerAgentSettings, settings_of("agent.toml"), {"workers": ["worker-us-1"], **plan_key}
+        ),
+    )
+
+
+EDGE, UNIT, AGENT = all_settings()
 
 
 def option(service: str, flag: str) -> str:
@@ -101,17 +127,86 @@ def test_routers_add_the_plans_latencies_and_stand_where_the_networks_say() -> N
 
 
 def test_services_would_take_their_settings() -> None:
-    edge = load_settings(
-        EdgeSettings,
-        settings_of("edge.toml"),
-        {"id": "edge-us", "peer_key_file": str(FOLDER / "secrets" / "peer_key")},
-    )
-    check_edge(edge)
-    Callers(edge, PLAN)
-    unit_bounds(load_settings(MaintenanceSettings, settings_of("unit.toml"), {"id": "unit-us"}))
-    check_agent(load_settings(WorkerAgentSettings, settings_of("agent.toml"), {"workers": ["worker-us-1"]}))
-    mounted = {"/etc/kvcompass/plan.toml", "/run/secrets/peer_key"}
-    assert {edge.plan, tomllib.loads(settings_of("edge.toml").read_text())["peer_key_file"]} == mounted
+    check_edge(EDGE)
+    Callers(EDGE, PLAN)
+    unit_bounds(UNIT)
+    check_agent(AGENT)
+    assert {each.plan for each in (EDGE, UNIT, AGENT)} == {"/etc/kvcompass/plan.toml"}
+
+
+def test_containers_have_the_secrets_that_their_settings_name() -> None:
+    """Under the name that the settings look for, and no other."""
+    for name, service in OURS.items():
+        command = [str(word) for word in service.get("command", [])]
+        if "--settings" not in command:
+            continue
+        settings = tomllib.loads(settings_of(Path(option(name, "--settings")).name).read_text("utf-8"))
+        named = {value for field, value in settings.items() if field.endswith("_file")}
+        assert named == {f"/run/secrets/{secret}" for secret in service.get("secrets", [])}, name
+
+
+def test_the_operator_reaches_the_operations_listener_of_every_process() -> None:
+    """Each binds all of its container's addresses, and none is published."""
+    ports = dict(zip(Component, (each.ops_address for each in (UNIT, AGENT, EDGE)), strict=True))
+    places = {worker.id: worker.id.replace("worker", "agent") for worker in PLAN.workers}
+    targets = targets_of(PLAN, ())
+    assert len(targets) == len(PLAN.edges) + len(PLAN.units) + len(PLAN.workers)
+    for target in targets:
+        (component,) = target.ids
+        container = places.get(component, component)
+        ((region, place),) = SERVICES[container]["networks"].items()
+        assert ports[target.kind] == f"0.0.0.0:{target.address.rpartition(':')[2]}"
+        assert target.address.rpartition(":")[0] == place["ipv4_address"]
+        assert region in SERVICES["operator"]["networks"]
+        published = [port.rpartition(":")[2] for port in SERVICES[container].get("ports", [])]
+        assert target.address.rpartition(":")[2] not in published
+
+
+def test_the_operator_signs_what_every_process_takes() -> None:
+    assert SERVICES["operator"]["secrets"] == ["plan_key"]
+    key = (FOLDER / "secrets" / "plan_key").read_text("utf-8").strip()
+    body = (FOLDER / "plan.toml").read_bytes()
+    for settings in (EDGE, UNIT, AGENT):
+        check_plan_key(settings.plan_key)
+        assert is_signed(settings.plan_key, Phase.CHECK, body, sign(key, Phase.CHECK, body))
+
+
+def test_what_the_walk_through_has_the_operator_do_is_what_the_command_understands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The three lines of docs/lab.md, as they arrive in the container."""
+    said: list[tuple[str, dict[str, Any]]] = []
+
+    def noting(name: str) -> Callable[[argparse.Namespace], int]:
+        def note(options: argparse.Namespace) -> int:
+            said.append((name, vars(options)))
+            return 0
+
+        return note
+
+    monkeypatch.setattr(plan_apply, "run", noting("apply"))
+    monkeypatch.setattr(status, "run", noting("status"))
+    operator = SERVICES["operator"]
+    text = (ROOT / "docs" / "lab.md").read_text("utf-8")
+    lines = re.findall(r"^docker compose run --rm operator (.*)$", text, re.MULTILINE)
+    for line in (*lines, shlex.join(operator["command"])):
+        assert main(shlex.split(line)) == 0
+    assert [(name, options.get("dry_run")) for name, options in said] == [
+        ("apply", True),
+        ("apply", False),
+        ("status", None),
+        ("status", None),
+    ]
+    mounted = {str(Path(target)) for _, target, _ in (each.split(":") for each in operator["volumes"])}
+    for name, options in said:
+        assert str(Path(operator["working_dir"]) / options["file"]) in mounted
+        assert name == "status" or str(options["key_file"]) == "/run/secrets/plan_key"
+
+
+def test_the_change_of_the_walk_through_is_one_that_a_running_fleet_takes() -> None:
+    workers = (replace(PLAN.workers[0], drain=True), *PLAN.workers[1:])
+    (change,) = plan_changes(PLAN, replace(PLAN, plan_version=2, workers=workers))
+    assert change.field.endswith(".drain") and not change.is_refused
 
 
 def test_the_demo_keys_are_those_of_the_settings() -> None:
@@ -120,7 +215,7 @@ def test_the_demo_keys_are_those_of_the_settings() -> None:
     assert raw["api_keys"] == {hash_api_key(keys["api_key"]): "default"}
     assert raw["admin_keys"] == [hash_api_key(keys["admin_key"])]
     assert {name: FOLDER / value["file"] for name, value in FILE["secrets"].items()} == {
-        name: FOLDER / "secrets" / name for name in ("peer_key", "api_key", "admin_key")
+        name: FOLDER / "secrets" / name for name in ("peer_key", "plan_key", "api_key", "admin_key")
     }
     assert len((FOLDER / "secrets" / "peer_key").read_text("utf-8").strip()) >= 16
 
