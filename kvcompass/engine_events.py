@@ -32,12 +32,23 @@ class BlockStored:
 
 
 @dataclass(slots=True)
+class BlocksCopied:
+    """Blocks told before are now resident in a further medium; they are named and not spelled. Never changed.
+
+    vLLM's copies on the host, unless `self_describing_kv_events` is set.
+    """
+
+    hashes: tuple[BlockHash, ...]
+    medium: str | None
+    scope: str = ""
+
+
+@dataclass(slots=True)
 class BlockRemoved:
     """Blocks left a medium. May repeat, and may name blocks that were never stored. Never changed."""
 
     hashes: tuple[BlockHash, ...]
     medium: str | None
-    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,6 @@ class EventsLost:
 
 
 EngineEvent: TypeAlias = BlockStored | BlockRemoved | AllBlocksCleared
-"""What an engine says."""
-EngineNews: TypeAlias = EngineEvent | EventsLost
-"""What is heard of it."""
+"""What every engine says."""
+EngineNews: TypeAlias = EngineEvent | BlocksCopied | EventsLost
+"""What is heard of one."""

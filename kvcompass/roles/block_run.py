@@ -1,5 +1,8 @@
 """Resident blocks that follow one another and are alike."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 from kvcompass.engine_events import BlockHash
 from kvcompass.keys import PrefixHasher
 from kvcompass.tier import Tier
@@ -20,7 +23,7 @@ class BlockRun:
         "data",
         "dram",
         "end",
-        "hasher",
+        "hashers",
         "hashes",
         "keys",
         "lengths",
@@ -47,12 +50,12 @@ class BlockRun:
         self.end = 0
         """Tokens from the first of the prompt to the end of the run, as long as its tier is not NONE; and so
         the three below."""
-        self.lengths: list[int] = []
+        self.lengths: Sequence[int] = ()
         """Registered lengths that end within the run, and"""
-        self.keys: list[int] = []
+        self.keys: Sequence[int] = ()
         """the keys of the prefixes of these lengths."""
-        self.hasher: PrefixHasher | None = None
-        """Running hash of the prefix at some point of the run after its last key; None where none is kept."""
+        self.hashers: Sequence[PrefixHasher] = ()
+        """Running hashes of prefixes that end within the run, ascending."""
 
     def split(self, blocks: int, block_bytes: int) -> "BlockRun":
         """Cut the run after its first `blocks`; return the rest as a run below it, with all the children."""
@@ -68,9 +71,15 @@ class BlockRun:
         self.children = {lower.hashes[0]: lower}
         lower.end = self.end
         self.end -= len(lower.data) // 4
-        above = sum([length <= self.end for length in self.lengths])
+        above = bisect_right(self.lengths, self.end)
         lower.lengths, self.lengths = self.lengths[above:], self.lengths[:above]
         lower.keys, self.keys = self.keys[above:], self.keys[:above]
-        if self.hasher is not None and self.hasher.length > self.end:
-            lower.hasher, self.hasher = self.hasher, None
+        lower.hashers = self.hashers
+        self.keep_hashers(self.end)
+        lower.hashers = lower.hashers[len(self.hashers) :]
         return lower
+
+    def keep_hashers(self, end: int) -> None:
+        """Forget the running hashes of longer prefixes than `end` tokens."""
+        kept = sum([hasher.length <= end for hasher in self.hashers])
+        self.hashers = self.hashers[:kept]

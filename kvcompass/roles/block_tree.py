@@ -1,7 +1,5 @@
 """The blocks an engine holds, as a tree from the first token, and which of them a request could reuse."""
 
-from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,12 +9,9 @@ import numpy as np
 from kvcompass.engine_events import BlockHash
 from kvcompass.keys import PrefixHasher
 from kvcompass.roles.block_run import BlockRun
-from kvcompass.roles.prefix_ends import PrefixEnds
+from kvcompass.roles.run_forest import RunForest
 from kvcompass.tier import Tier
 
-_NONE: Final = int(Tier.NONE)
-_VRAM: Final = int(Tier.VRAM)
-_DRAM: Final = int(Tier.DRAM)
 _TOKEN: Final = np.dtype("<i4")
 
 
@@ -26,6 +21,10 @@ class TreeCounters:
 
     conflicting_stores: int = 0
     """A known hash stored again with other tokens or another parent; the first stands."""
+    late_parents: int = 0
+    """Blocks told first as a prompt's beginning and later with a parent, which stands."""
+    unknown_copies: int = 0
+    """Copies told by name alone of a block that is not resident."""
     unknown_removals: int = 0
     """Removals of a block that is not resident in that tier."""
     dropped_blocks: int = 0
@@ -73,24 +72,23 @@ class BlockTree:
                 store changes nothing.
             limits: Bounds on memory.
         """
-        self._ends = PrefixEnds(root, lengths)
+        self._forest = RunForest(root, lengths, block_size=block_size)
+        self._runs = self._forest.runs
         self._block_bytes = block_size * _TOKEN.itemsize
         self._counted = counted
         self._limits = limits
-        self._runs: dict[BlockHash, BlockRun] = {}
-        """The run of each resident block."""
-        self._detached: OrderedDict[BlockHash, dict[BlockHash, BlockRun]] = OrderedDict()
-        """Runs that wait for a parent, by the parent's hash and their own first."""
-        self._detached_blocks = 0
         self.counters = TreeCounters()
 
     def __len__(self) -> int:
         return len(self._runs)
 
+    def __contains__(self, block_hash: BlockHash) -> bool:
+        return block_hash in self._runs
+
     @property
     def detached(self) -> int:
         """Resident blocks that no prefix reaches."""
-        return self._detached_blocks
+        return self._forest.detached_blocks
 
     def store(
         self, hashes: tuple[BlockHash, ...], parent_hash: BlockHash | None, data: bytes, tier: Tier
@@ -99,7 +97,8 @@ class BlockTree:
 
         Args:
             hashes: The engine's, one a block, from the one after the parent on.
-            parent_hash: None for a first block. The parent may be unknown, or come later.
+            parent_hash: None for a first block, or where the engine does not tell it: of a resident block
+                that changes nothing. The parent may be unknown, or come later.
             data: The blocks' tokens, int32 little endian.
             tier: VRAM or DRAM.
         """
@@ -112,6 +111,20 @@ class BlockTree:
                 done += self._store_known(hashes, done, parent, data, tier)
             else:
                 done += self._store_new(hashes, done, parent, data, tier)
+
+    def copy(self, hashes: tuple[BlockHash, ...], tier: Tier) -> None:
+        """Note that resident blocks are resident in a tier too."""
+        done = 0
+        while done < len(hashes):
+            run = self._runs.get(hashes[done])
+            if run is None:
+                self.counters.unknown_copies += 1
+                done += 1
+                continue
+            first = run.hashes.index(hashes[done])
+            count = _in_common(run.hashes, first, hashes, done)
+            self._add_copies(run, first, count, tier)
+            done += count
 
     def remove(self, hashes: tuple[BlockHash, ...], tier: Tier) -> None:
         """Note that blocks left a tier. Blocks below them stay, detached if this was a block's last tier."""
@@ -129,45 +142,35 @@ class BlockTree:
                 count = _in_common(run.hashes, first, hashes, done)
             done += count
             if first and first + count == len(run.hashes) and run.vram + run.dram == 1:
-                self._shorten(run, first)
+                self._forest.shorten(run, first)
                 continue
-            run = self._isolated(run, first, first + count)
+            run = self._forest.isolated(run, first, first + count)
             if tier is Tier.VRAM:
                 run.vram -= 1
             else:
                 run.dram -= 1
             if run.vram or run.dram:
-                self._settle(run)
+                self._forest.settle(run)
             else:
-                self._detach(run)
+                self._forest.detach(run)
 
     def clear(self) -> None:
         """Forget every block, in every tier."""
-        self._runs.clear()
-        self._detached.clear()
-        self._ends.clear()
-        self._detached_blocks = 0
+        self._forest.clear()
 
     def use_block_size(self, block_size: int) -> None:
         """Blocks have so many tokens from here on, of which every length is a multiple. None is resident."""
-        assert not self._runs, "blocks of two sizes"
+        self._forest.use_block_size(block_size)
         self._block_bytes = block_size * _TOKEN.itemsize
 
     def use_lengths(self, lengths: Sequence[int]) -> None:
         """Register prefixes at other lengths. O(tokens): every resident prefix is hashed anew."""
-        runs = {id(run): run for run in self._runs.values() if run.tier != _NONE}
-        downwards = sorted(runs.values(), key=lambda run: run.end)
-        for run in downwards:
-            self._ends.retire(run)
-        self._ends.use_lengths(lengths)
-        for run in downwards:
-            self._ends.place(run)
+        self._forest.use_lengths(lengths)
 
     def take_touched(self) -> dict[int, int]:
         """See PrefixEnds.take_touched. Bounds detached blocks first."""
-        while self._detached_blocks > self._limits.detached and self._detached:
-            self._drop(self._detached.popitem(last=False)[1])
-        return self._ends.take_touched()
+        self.counters.dropped_blocks += self._forest.drop_detached(self._limits.detached)
+        return self._forest.take_touched()
 
     def _store_new(
         self,
@@ -191,7 +194,8 @@ class BlockTree:
         if count:
             start, step = done * self._block_bytes, count * self._block_bytes
             run = BlockRun(hashes[done : done + count], parent_hash, data[start : start + step])
-            self._attach(run, dict.fromkeys(run.hashes, run), tier)
+            self._note(run, tier)
+            self._forest.add(run, dict.fromkeys(run.hashes, run))
         return end - done
 
     def _store_all_new(
@@ -207,7 +211,8 @@ class BlockTree:
             or not self._runs.keys().isdisjoint(blocks)
         ):
             return 0
-        self._attach(run, blocks, tier)
+        self._note(run, tier)
+        self._forest.add(run, blocks)
         return len(hashes)
 
     def _store_known(
@@ -227,14 +232,30 @@ class BlockTree:
             count = 1
             same = self._same_tokens(run, first, data, done, count)
         above = run.hashes[first - 1] if first else run.parent_hash
-        if above != parent_hash or not same:
+        if not same or (above != parent_hash and not self._takes_parent(run, above, parent_hash)):
             self.counters.conflicting_stores += 1
             return 1
-        if self._counted or not (run.vram if tier is Tier.VRAM else run.dram):
-            run = self._isolated(run, first, first + count)
-            self._note(run, tier)
-            self._settle(run)
+        self._add_copies(run, first, count, tier)
         return count
+
+    def _takes_parent(self, run: BlockRun, above: BlockHash | None, parent_hash: BlockHash | None) -> bool:
+        """Whether a block may have been told with another parent than the one it has.
+
+        A name stands for the block and all before it, so it has one parent; it may not always be told.
+        """
+        if parent_hash is None:
+            return True
+        if above is not None or not self._forest.rehang(run, parent_hash):
+            return False
+        self.counters.late_parents += 1
+        return True
+
+    def _add_copies(self, run: BlockRun, first: int, count: int, tier: Tier) -> None:
+        """Note copies of so many blocks of a run, from the `first` on."""
+        if self._counted or not (run.vram if tier is Tier.VRAM else run.dram):
+            run = self._forest.isolated(run, first, first + count)
+            self._note(run, tier)
+            self._forest.settle(run)
 
     def _same_tokens(self, run: BlockRun, first: int, data: bytes, done: int, count: int) -> bool:
         step = self._block_bytes
@@ -245,134 +266,6 @@ class BlockTree:
             run.vram = run.vram + 1 if self._counted else 1
         else:
             run.dram = run.dram + 1 if self._counted else 1
-
-    def _split(self, run: BlockRun, blocks: int) -> BlockRun:
-        """See BlockRun.split."""
-        lower = run.split(blocks, self._block_bytes)
-        self._runs.update(dict.fromkeys(lower.hashes, lower))
-        if lower.keys:
-            self._ends.move(run, lower)
-        return lower
-
-    def _isolated(self, run: BlockRun, start: int, end: int) -> BlockRun:
-        """Give blocks `start` to `end` of a run a run of their own."""
-        if end < len(run.hashes):
-            self._split(run, end)
-        return self._split(run, start) if start else run
-
-    def _attach(self, run: BlockRun, blocks: dict[BlockHash, BlockRun], tier: Tier) -> None:
-        """Give a new run its place by its blocks, its parent and the children that waited for its blocks."""
-        self._note(run, tier)
-        self._detached_blocks += len(run.hashes)
-        if run.parent_hash is not None:
-            parent = self._runs.get(run.parent_hash)
-            if parent is None:
-                self._detached.setdefault(run.parent_hash, {})[run.hashes[0]] = run
-            else:
-                if parent.hashes[-1] != run.parent_hash:
-                    self._split(parent, parent.hashes.index(run.parent_hash) + 1)
-                run.parent = parent
-                parent.children[run.hashes[0]] = run
-        self._runs.update(blocks)
-        if self._detached and not self._detached.keys().isdisjoint(run.hashes):
-            for block_hash in [each for each in run.hashes if each in self._detached]:
-                self._adopt(block_hash)
-        self._settle(run)
-
-    def _adopt(self, block_hash: BlockHash) -> None:
-        """Give a block the children that waited for it."""
-        run = self._runs[block_hash]
-        if run.hashes[-1] != block_hash:
-            self._split(run, run.hashes.index(block_hash) + 1)
-        children = self._detached.pop(block_hash)
-        for child in children.values():
-            child.parent = run
-        run.children.update(children)
-
-    def _shorten(self, run: BlockRun, blocks: int) -> None:
-        """Take all but the first blocks of a run out of the tree."""
-        self._orphan(run)
-        gone = run.hashes[blocks:]
-        self._leave(gone)
-        if run.tier == _NONE:
-            self._detached_blocks -= len(gone)
-        run.hashes = run.hashes[:blocks]
-        run.data = run.data[: blocks * self._block_bytes]
-        run.end -= len(gone) * self._block_bytes // _TOKEN.itemsize
-        kept = bisect_right(run.lengths, run.end)
-        if kept < len(run.lengths):
-            self._ends.retire(run, kept)
-        elif run.hasher is not None and run.hasher.length > run.end:
-            run.hasher = None
-
-    def _detach(self, run: BlockRun) -> None:
-        """Take a run out of the tree. Its children wait for the return of its last block."""
-        self._forget(run)
-        if run.parent is not None:
-            del run.parent.children[run.hashes[0]]
-        elif run.parent_hash is not None:
-            waiting = self._detached[run.parent_hash]
-            del waiting[run.hashes[0]]
-            if not waiting:
-                del self._detached[run.parent_hash]
-        self._orphan(run)
-
-    def _orphan(self, run: BlockRun) -> None:
-        """Let the children of a run wait for the return of its last block."""
-        if run.children:
-            self._detached[run.hashes[-1]] = run.children
-            for child in run.children.values():
-                child.parent = None
-                self._settle(child)
-            run.children = {}
-
-    def _settle(self, run: BlockRun) -> None:
-        """Bring the tiers of a run and of those below it up to date. O(runs whose tier changes)."""
-        pending = [run]
-        while pending:
-            run = pending.pop()
-            if run.parent is not None:
-                above = run.parent.tier
-            else:
-                above = _VRAM if run.parent_hash is None else _NONE
-            if above == _NONE:
-                tier = _NONE
-            else:
-                tier = _VRAM if above == _VRAM and run.vram else _DRAM
-            if tier == run.tier:
-                continue
-            if tier == _NONE:
-                self._detached_blocks += len(run.hashes)
-                self._ends.retire(run)
-            elif run.tier == _NONE:
-                self._detached_blocks -= len(run.hashes)
-                self._ends.place(run)
-            elif run.keys:
-                self._ends.touch(run)
-            run.tier = tier
-            if run.children:
-                pending.extend(run.children.values())
-
-    def _leave(self, hashes: tuple[BlockHash, ...]) -> None:
-        runs = self._runs
-        for block_hash in hashes:
-            del runs[block_hash]
-
-    def _forget(self, run: BlockRun) -> None:
-        self._leave(run.hashes)
-        if run.tier == _NONE:
-            self._detached_blocks -= len(run.hashes)
-        elif run.keys:
-            self._ends.retire(run)
-
-    def _drop(self, runs: dict[BlockHash, BlockRun]) -> None:
-        """Forget detached runs and everything below them."""
-        pending = list(runs.values())
-        while pending:
-            run = pending.pop()
-            self._forget(run)
-            self.counters.dropped_blocks += len(run.hashes)
-            pending.extend(run.children.values())
 
 
 def _in_common(one: tuple[BlockHash, ...], first: int, other: tuple[BlockHash, ...], second: int) -> int:

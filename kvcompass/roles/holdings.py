@@ -4,22 +4,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from kvcompass.engine_events import BlockRemoved, BlockStored, EngineNews, EventsLost
+from kvcompass.engine_events import EngineNews
 from kvcompass.keys import PrefixHasher, shard_of, shards_of
 from kvcompass.roles.block_tree import BlockTree, TreeCounters, TreeLimits
+from kvcompass.roles.event_intake import BlockSizeMismatch, EventCounters, EventIntake
 from kvcompass.roles.length_cap import LengthCap
 from kvcompass.roles.shard_digest import ShardDigests
-from kvcompass.tier import Tier
-
-_TIER_OF_MEDIUM: Final = {None: Tier.VRAM, "GPU": Tier.VRAM, "CPU_PINNED": Tier.DRAM, "CPU": Tier.DRAM}
-_UNTOLD_TIERS: Final = dict.fromkeys(_TIER_OF_MEDIUM, Tier.DRAM)
-"""Of an engine that does not say what moves to its host tier: what it holds may be there."""
-_TOKEN: Final = np.dtype("<i4")
 
 
 class RepeatedStores(Enum):
@@ -40,29 +34,6 @@ class ShardEdits:
     """By key; 0 where a prefix is no longer held. At least one."""
 
 
-@dataclass(slots=True)
-class EventCounters:
-    """Events by what became of them. Monotonic."""
-
-    stored_blocks: int = 0
-    removed_blocks: int = 0
-    clears: int = 0
-    unknown_media: int = 0
-    """Events about a medium that is no tier of the index (disk, remote store); ignored."""
-    foreign_scopes: int = 0
-    """Events about another salt or an adapter; ignored."""
-    malformed: int = 0
-    """Stores whose tokens are not hashes x block size; ignored."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockSizeMismatch:
-    """A block has another size than those of this engine have."""
-
-    reported: int
-    known: int
-
-
 class Holdings:
     """A worker's block tree and what of it was last reported, by shard. One writer: the worker agent.
 
@@ -74,7 +45,6 @@ class Holdings:
         self,
         namespace: bytes,
         *,
-        salt: str,
         block_size: int,
         lengths: npt.NDArray[np.int32],
         shards: int,
@@ -85,8 +55,7 @@ class Holdings:
         """Start with nothing held.
 
         Args:
-            namespace: Of the keys; from `kvcompass.keys.namespace` with `salt`.
-            salt: Of the worker's sharing group. Events of another scope are ignored.
+            namespace: Of the keys; from `kvcompass.keys.namespace` with the sharing group's salt.
             block_size: Tokens a block of the engine; it divides every length. The plan's, until it is known.
             lengths: int32[n], registered lengths.
             shards: Number of shards the keys are spread over.
@@ -94,9 +63,6 @@ class Holdings:
             limits: Bounds on memory.
             keys_max: Keys registered, at most; above it the longest are not (`LengthCap`).
         """
-        self._salt = salt
-        self._tiers: Mapping[str | None, Tier] = _TIER_OF_MEDIUM
-        self._block_size = block_size
         self._shards = shards
         self._tree = BlockTree(
             PrefixHasher(namespace),
@@ -105,6 +71,7 @@ class Holdings:
             counted=repeated_stores is RepeatedStores.COUNTED,
             limits=limits,
         )
+        self._intake = EventIntake(self._tree, block_size, foreign_max=limits.detached)
         self._held: dict[int, int] = {}
         """Length << 2 | tier by key, held keys only; those above the cap's length are not reported."""
         self._counts: Counter[int] = Counter()
@@ -114,12 +81,11 @@ class Holdings:
         self._keys_max = keys_max
         self._registered_length = self._cap.length
         self._digests = ShardDigests(shards)
-        self.events = EventCounters()
 
     @property
     def block_size(self) -> int:
         """Tokens a block of the engine."""
-        return self._block_size
+        return self._intake.block_size
 
     @property
     def blocks(self) -> int:
@@ -132,6 +98,11 @@ class Holdings:
         return self._tree.detached
 
     @property
+    def events(self) -> EventCounters:
+        """Events by what became of them."""
+        return self._intake.counters
+
+    @property
     def tree(self) -> TreeCounters:
         """What the block tree met and did not expect."""
         return self._tree.counters
@@ -140,7 +111,13 @@ class Holdings:
     def left_out(self) -> int:
         """Events and blocks not taken in, so that less is known than is held. Monotonic."""
         tree = self._tree.counters
-        return self.events.malformed + tree.conflicting_stores + tree.dropped_blocks + tree.refused_blocks
+        return (
+            self.events.malformed
+            + tree.conflicting_stores
+            + tree.unknown_copies
+            + tree.dropped_blocks
+            + tree.refused_blocks
+        )
 
     @property
     def unregistered(self) -> int:
@@ -161,34 +138,23 @@ class Holdings:
         Where removals may have been lost, everything before is forgotten (`docs/decisions/0506`).
         A `BlockSizeMismatch` stops the batch at the event that shows it; the worker is to be refused.
         """
-        for event in events:
-            if isinstance(event, BlockStored):
-                if event.block_size != self._block_size:
-                    return BlockSizeMismatch(event.block_size, self._block_size)
-                self._store(event)
-            elif isinstance(event, BlockRemoved):
-                self._remove(event)
-            elif isinstance(event, EventsLost):
-                if event.removals:
-                    self._tree.clear()
-            else:
-                self.events.clears += 1
-                self._tree.clear()
+        mismatch = self._intake.take(events)
+        if mismatch is not None:
+            return mismatch
         return self._edits()
 
     def clear(self) -> tuple[ShardEdits, ...]:
         """Forget everything; return the withdrawals."""
-        self._tree.clear()
+        self._intake.clear()
         return self._edits()
 
     def use_block_size(self, block_size: int) -> None:
         """The engine's blocks have so many tokens, which divide every length. Nothing is held."""
-        self._block_size = block_size
-        self._tree.use_block_size(block_size)
+        self._intake.use_block_size(block_size)
 
     def use_tiers(self, *, told: bool) -> None:
         """Whether the engine says in which tier a block is; if not, all counts as DRAM. Nothing is held."""
-        self._tiers = _TIER_OF_MEDIUM if told else _UNTOLD_TIERS
+        self._intake.use_tiers(told=told)
 
     def use_lengths(self, lengths: npt.NDArray[np.int32], keys_max: int) -> tuple[ShardEdits, ...]:
         """Register at other lengths, or under another bound of keys; return what changed, by shard.
@@ -218,33 +184,6 @@ class Holdings:
         held = np.fromiter(self._held.values(), dtype=np.int64, count=len(self._held))
         here = (shard_of(keys, self._shards) == shard) & (held >> 2 <= self._registered_length)
         return keys[here], (held[here] & 3).astype(np.uint8)
-
-    def _store(self, event: BlockStored) -> None:
-        tier = self._tier(event)
-        if tier is None:
-            return
-        if not event.hashes or len(event.tokens) != len(event.hashes) * self._block_size:
-            self.events.malformed += 1
-            return
-        data = event.tokens.astype(_TOKEN, copy=False).tobytes()
-        self._tree.store(event.hashes, event.parent, data, tier)
-        self.events.stored_blocks += len(event.hashes)
-
-    def _remove(self, event: BlockRemoved) -> None:
-        tier = self._tier(event)
-        if tier is None:
-            return
-        self._tree.remove(event.hashes, tier)
-        self.events.removed_blocks += len(event.hashes)
-
-    def _tier(self, event: BlockStored | BlockRemoved) -> Tier | None:
-        if event.scope not in ("", self._salt):
-            self.events.foreign_scopes += 1
-            return None
-        tier = self._tiers.get(event.medium)
-        if tier is None:
-            self.events.unknown_media += 1
-        return tier
 
     def _edits(self) -> tuple[ShardEdits, ...]:
         changes = self._changes()

@@ -8,10 +8,15 @@ from kvcompass.keys import PrefixHasher
 from kvcompass.roles.block_run import BlockRun
 
 _TOKEN_BYTES: Final = 4
+_KEPT_TOKENS: Final = 1_024
+"""Between two running hashes that a run keeps. One takes 330 bytes; this many tokens are hashed in 4 us."""
 
 
 class PrefixEnds:
-    """Keys at registered lengths. A prefix is hashed from the last key above it, never from its start."""
+    """Keys at registered lengths. A prefix is hashed from the last running hash that was kept above it.
+
+    Kept are the last of each run that has keys, some within long runs, and where prompts part.
+    """
 
     def __init__(self, root: PrefixHasher, lengths: Sequence[int]) -> None:
         """`root`: hasher of the empty prefix; `lengths`: registered ones in tokens, ascending."""
@@ -40,21 +45,27 @@ class PrefixEnds:
         last = bisect_right(self._lengths, run.end, lo=first)
         if first == last:
             return
-        run.lengths = list(self._lengths[first:last])
+        lengths = self._lengths[first:last]
         hasher = self._hasher_below(run.parent)
         data = memoryview(run.data)
-        done = 0
-        for length in run.lengths:
+        done, kept_at = 0, start
+        keys: list[int] = []
+        hashers: list[PrefixHasher] = []
+        for length in lengths:
             end = (length - start) * _TOKEN_BYTES
             hasher.feed_bytes(data[done:end])
             done = end
             key = hasher.key()
-            run.keys.append(key)
+            keys.append(key)
             self._touched[key] = length
             if self._ends.setdefault(key, run) is not run:
                 self._namesakes.setdefault(key, []).append(run)
-        if run.lengths[-1] < self._longest:
-            run.hasher = hasher
+            if length - kept_at >= _KEPT_TOKENS and length < lengths[-1]:
+                kept_at = length
+                hashers.append(hasher.copy())
+        if lengths[-1] < self._longest:
+            hashers.append(hasher)
+        run.lengths, run.keys, run.hashers = lengths, keys, hashers
 
     def touch(self, run: BlockRun) -> None:
         """The tier of a run has changed."""
@@ -78,9 +89,8 @@ class PrefixEnds:
                 others.remove(run)
             if not others:
                 del self._namesakes[key]
-        del run.lengths[kept:]
-        del run.keys[kept:]
-        run.hasher = None
+        run.lengths, run.keys = run.lengths[:kept], run.keys[:kept]
+        run.keep_hashers(run.end if kept else 0)
 
     def move(self, run: BlockRun, lower: BlockRun) -> None:
         """The last keys of a run are those of its lower part from now on."""
@@ -120,17 +130,17 @@ class PrefixEnds:
         """A hasher of the prefix up to the end of a run."""
         missing: list[bytes] = []
         above = run
-        while above is not None and above.hasher is None:
+        while above is not None and not above.hashers:
             missing.append(above.data)
             above = above.parent
-        if above is None or above.hasher is None:
+        if above is None:
             hasher = self._root.copy()
         else:
-            hasher = above.hasher.copy()
+            hasher = above.hashers[-1].copy()
             if hasher.length < above.end:
                 missing.append(above.data[(hasher.length - above.end) * _TOKEN_BYTES :])
         if missing:
             hasher.feed_bytes(b"".join(reversed(missing)))
-        if run is not None and run.hasher is None and run.keys:
-            run.hasher = hasher.copy()
+            if run is not None and len(run.children) > 1:
+                run.hashers = [*run.hashers, hasher.copy()]
         return hasher

@@ -17,8 +17,9 @@ from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.engine_feed import EngineFeed, Order
 from kvcompass.roles.engine_fit import EngineRefusal, pages_fit
 from kvcompass.roles.engine_standing import EngineStanding, Judge
+from kvcompass.roles.event_intake import BlockSizeMismatch
 from kvcompass.roles.event_watch import SILENT_US
-from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores, ShardEdits
+from kvcompass.roles.holdings import Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
 from kvcompass.roles.replica_prefill import WorkerNow
 
@@ -70,7 +71,6 @@ class WorkerAgent:
         self._silence_us = plan.routing.lease_ms * 1_000 // 6
         self.holdings = Holdings(
             namespace(plan.model, salt),
-            salt=salt,
             block_size=plan.model.block_size,
             lengths=registered_lengths(plan),
             shards=plan.shards,

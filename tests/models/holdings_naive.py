@@ -9,6 +9,7 @@ from kvcompass.engine_events import (
     AllBlocksCleared,
     BlockHash,
     BlockRemoved,
+    BlocksCopied,
     BlockStored,
     EngineNews,
     EventsLost,
@@ -31,13 +32,18 @@ class NaiveHoldings:
         self.lengths = set(lengths)
         self.counted = counted
         self.blocks: dict[BlockHash, NaiveBlock] = {}
+        self.foreign: set[BlockHash] = set()
+        """Names of all blocks that were told under another scope, or below one that was."""
 
     def apply(self, event: EngineNews) -> None:
         if isinstance(event, AllBlocksCleared):
             self.blocks.clear()
+            self.foreign.clear()
         elif isinstance(event, EventsLost):
             if event.removals:
                 self.blocks.clear()
+        elif isinstance(event, BlockStored) and (event.scope or event.parent in self.foreign):
+            self.foreign.update(event.hashes)
         elif event.medium not in MEDIA:
             return
         elif isinstance(event, BlockStored):
@@ -48,6 +54,10 @@ class NaiveHoldings:
             for i, (block_hash, parent) in enumerate(zip(event.hashes, parents, strict=False)):
                 piece = tuple(tokens[i * self.block_size : (i + 1) * self.block_size])
                 self.store(block_hash, parent, piece, MEDIA[event.medium])
+        elif isinstance(event, BlocksCopied):
+            for block_hash in () if event.scope else event.hashes:
+                if block_hash in self.blocks:
+                    self.copied(self.blocks[block_hash], MEDIA[event.medium])
         elif isinstance(event, BlockRemoved):
             for block_hash in event.hashes:
                 self.remove(block_hash, MEDIA[event.medium])
@@ -60,8 +70,15 @@ class NaiveHoldings:
             if block_hash == parent:
                 return
             block = self.blocks[block_hash] = NaiveBlock(parent, tokens)
-        if (block.parent, block.tokens) != (parent, tokens):
+        if block.tokens != tokens:
             return
+        if parent not in (None, block.parent):
+            if block.parent is not None or block in (self.chain(parent) or ()):
+                return
+            block.parent = parent
+        self.copied(block, where)
+
+    def copied(self, block: NaiveBlock, where: str) -> None:
         block.copies[where] = block.copies[where] + 1 if self.counted else 1
 
     def remove(self, block_hash: BlockHash, where: str) -> None:

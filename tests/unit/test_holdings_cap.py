@@ -16,7 +16,6 @@ from tests.unit.test_holdings_twin import BLOCK, LENGTHS, NAMESPACE, SHARDS, sen
 def holdings(keys_max: int) -> Holdings:
     return Holdings(
         NAMESPACE,
-        salt="",
         block_size=BLOCK,
         lengths=np.array(LENGTHS, dtype=np.int32),
         shards=SHARDS,

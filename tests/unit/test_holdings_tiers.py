@@ -5,7 +5,8 @@ import pytest
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
 from kvcompass.keys import prefix_keys
-from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores
+from kvcompass.roles.event_intake import BlockSizeMismatch
+from kvcompass.roles.holdings import Holdings, RepeatedStores
 from kvcompass.tier import Tier
 from tests.unit.test_holdings_twin import LENGTHS, NAMESPACE, SHARDS, holdings, stored
 
@@ -117,7 +118,7 @@ def test_unknown_media_and_foreign_scopes_are_counted_and_ignored() -> None:
 def test_another_block_size_stops_the_batch() -> None:
     agent = holdings()
     event = BlockStored((1,), None, np.array([1], dtype=np.int32), 1, "GPU")
-    assert agent.apply([event]) == BlockSizeMismatch(reported=1, planned=2)
+    assert agent.apply([event]) == BlockSizeMismatch(reported=1, known=2)
 
 
 def test_a_store_of_the_wrong_size_is_malformed() -> None:

@@ -69,7 +69,7 @@ class SharedNames:
         block.media.discard(event.medium)
         if not block.media:
             del self._salted[name]
-        return replace(event, hashes=(_shared(block.digest),), scope="")
+        return replace(event, hashes=(_shared(block.digest),))
 
 
 def _shared(digest: bytes) -> int:
