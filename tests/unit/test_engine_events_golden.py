@@ -127,14 +127,10 @@ def test_golden_batches_hold_the_three_kinds_of_event() -> None:
     first, second, *_ = load("server_0.5.10.json")
     (cleared,) = decoder.decode(bytes.fromhex(first["payload_hex"]))
     assert isinstance(cleared, AllBlocksCleared)
-    root, child = decoder.decode(bytes.fromhex(second["payload_hex"]))
-    assert isinstance(root, BlockStored) and isinstance(child, BlockStored)
-    assert (root.parent, root.tokens.tolist(), root.block_size, root.medium) == (
-        None,
-        [10, 11, 12, 13],
-        4,
-        "GPU",
-    )
-    assert child.parent == root.hashes[0]
+    (chain,) = decoder.decode(bytes.fromhex(second["payload_hex"]))
+    assert isinstance(chain, BlockStored)
+    assert (chain.parent, chain.block_size, chain.medium) == (None, 4, "GPU")
+    assert chain.tokens[:4].tolist() == [10, 11, 12, 13]
+    assert len(chain.tokens) == 4 * len(chain.hashes)
     removed = decoder.decode(bytes.fromhex(load("server_0.5.10.json")[11]["payload_hex"]))
     assert isinstance(removed[0], BlockRemoved) and removed[0].medium == "GPU"

@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored, EngineEvent, EventsLost
+from kvcompass.engine_events import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlocksCopied,
+    BlockStored,
+    EngineEvent,
+    EngineNews,
+    EventsLost,
+)
 from kvcompass.fleet.load import WorkerState
 from kvcompass.keys import namespace
 from kvcompass.levels import registered_lengths
@@ -130,9 +138,10 @@ def test_what_cannot_be_understood_makes_it_partial(removals: bool) -> None:
     assert (agent.state, len(agent.holdings)) == (AgentState.EXACT, 0)
 
 
-LEFT_OUT: dict[str, list[EngineEvent]] = {
+LEFT_OUT: dict[str, list[EngineNews]] = {
     "malformed": [BlockStored((1, 2), None, np.zeros(4, dtype=np.int32), 4, None)],
-    "conflicting": [block(1), block(1, 7)],
+    "conflicting": [block(1, 6), block(1, 7)],
+    "copied": [BlocksCopied((1,), "CPU")],
     "refused": [block(number) for number in range(1, 6)],
     "dropped": [block(number, number + 50) for number in range(1, 4)],
 }
