@@ -6,6 +6,7 @@ from typing import Any
 from kvcompass.roles.agent_state import AgentState
 from services.runtime.ops import Health
 from services.worker_agent.served_worker import ServedWorker
+from services.worker_agent.surprises import seen
 
 _KNOWN = (AgentState.EXACT, AgentState.PARTIAL, AgentState.APPROXIMATE)
 
@@ -82,6 +83,7 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "left_out": worker.left_out,
         "self_test": worker.self_test.shown(),
         "replicas": _replicas(worker),
+        "surprises": seen(worker),
         "load_source": worker.loads.kind,
         "load_lacks": worker.loads.lacks,
         "problems": {name: problem for name, problem in _streams(worker) if problem},

@@ -1,6 +1,6 @@
 """Metrics of a worker agent: `kvcompass_worker_agent_*`, read from the agents when they are scraped."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -12,6 +12,7 @@ from kvcompass.self_test.state import SelfTestResult
 from services.runtime.epoch import now_us
 from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.served_worker import ServedWorker
+from services.worker_agent.surprises import CORRECTED, IGNORED
 
 _Read = Callable[[ServedWorker], float]
 
@@ -49,17 +50,6 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
     "self_tests": ("Verdicts of the self-test.", lambda w: w.self_test.test.tests),
     "clears": ("Times that the cache was cleared.", lambda w: w.agent.holdings.events.clears),
 }
-_IGNORED: Final[dict[str, _Read]] = {
-    "unknown_medium": lambda w: w.agent.holdings.events.unknown_media,
-    "foreign_scope": lambda w: w.agent.holdings.events.foreign_scopes,
-    "malformed": lambda w: w.agent.holdings.events.malformed + w.follower.decoder.counters.malformed_events,
-    "unknown_event": lambda w: w.follower.decoder.counters.unknown_events,
-    "other_group": lambda w: w.follower.decoder.counters.other_groups,
-    "conflicting_store": lambda w: w.agent.holdings.tree.conflicting_stores,
-    "unknown_removal": lambda w: w.agent.holdings.tree.unknown_removals,
-    "dropped_block": lambda w: w.agent.holdings.tree.dropped_blocks,
-    "refused_block": lambda w: w.agent.holdings.tree.refused_blocks,
-}
 
 
 class AgentCollector(Collector):
@@ -84,7 +74,10 @@ class AgentCollector(Collector):
         yield self._self_tests()
         yield self._load_sources()
         yield from self._replicas()
-        yield self._ignored()
+        yield self._surprises("ignored", "Events and blocks left out, by reason.", IGNORED)
+        yield self._surprises(
+            "corrected", "Events with unknown fields, and what was put right by later ones.", CORRECTED
+        )
         yield from self._reports()
 
     def _states(self) -> Metric:
@@ -152,14 +145,10 @@ class AgentCollector(Collector):
             waiting.add_metric([name], role.queued + role.under_way)
         yield from (prefills, tokens, waiting, unsaid)
 
-    def _ignored(self) -> Metric:
-        family = CounterMetricFamily(
-            "kvcompass_worker_agent_ignored",
-            "Events and blocks left out, by reason.",
-            labels=["worker", "reason"],
-        )
+    def _surprises(self, name: str, what: str, counters: Mapping[str, _Read]) -> Metric:
+        family = CounterMetricFamily(f"kvcompass_worker_agent_{name}", what, labels=["worker", "reason"])
         for worker in self._workers:
-            for reason, read in _IGNORED.items():
+            for reason, read in counters.items():
                 family.add_metric([worker.agent.worker.id, reason], read(worker))
         return family
 
