@@ -15,7 +15,10 @@ _LISTENERS: Final = {
     "unit": ("address", "ops_address"),
     "worker": ("url", "events", "replay"),
 }
-_RANKS_MEET: Final = "; workers of one engine each name another dp_rank of it, in one region"
+_RANKS_MEET: Final = (
+    "; workers of one engine each name another dp_rank of it, in one region: one cache serves one sharing "
+    "group"
+)
 
 
 def check_draft(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:

@@ -33,7 +33,7 @@ class EngineStanding:
         self._refusals: dict[Judge, EngineRefusal] = {}
         self._has_forgotten = False
         self._no_publisher = ""
-        self._watch = EventWatch(plan.lengths.quantum, silent_us)
+        self._watch = EventWatch(silent_us)
 
     @property
     def refusal(self) -> EngineRefusal | None:
@@ -108,18 +108,18 @@ class EngineStanding:
 
     def on_batch(self) -> None:
         """A batch of events came, whatever is in it."""
-        self._watch.on_heard()
+        self._watch.on_batch()
 
     def on_replay(self, *, answered: bool) -> None:
         """A replay was asked for, and answered or not, whatever was in it."""
         if answered:
-            self._watch.on_heard()
+            self._watch.on_replay()
         else:
             self._watch.on_unanswered()
 
     def on_quiet(self) -> None:
         """No batch has come for a while, and there is no replay to ask for."""
-        self._watch.on_quiet()
+        self._watch.on_unanswered()
 
     def on_no_publisher(self, what: str) -> None:
         """Nobody publishes where events should come from, although it answers; `what` was found."""

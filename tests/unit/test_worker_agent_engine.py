@@ -165,6 +165,7 @@ def test_a_missing_publisher_is_silent_and_named() -> None:
 def test_a_wedged_publisher_is_not_vouched_for_until_it_speaks() -> None:
     agent = agent_of()
     agent.on_batch(0, [stored(16)])
+    agent.engine.on_replay(answered=True)
     known = claims(agent)
     for second in range(1, 15):
         agent.on_engine_load(BUSY, second * SECOND)
