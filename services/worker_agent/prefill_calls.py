@@ -47,7 +47,7 @@ class _FinishReason(msgspec.Struct, frozen=True):
 
 
 class _MetaInfo(msgspec.Struct, frozen=True):
-    finish_reason: _FinishReason
+    finish_reason: _FinishReason | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -102,7 +102,8 @@ class _SglangCall:
 
     async def run(self, timeout_s: float) -> None:
         answer = decoded(_ANSWER, await self._client.post("/generate", self._body, timeout_s), "/generate")
-        if answer.meta_info.finish_reason.type == "abort":
+        reason = answer.meta_info.finish_reason
+        if reason is not None and reason.type == "abort":
             raise EngineError("/generate: the engine aborted it", field="/generate")
 
     async def abort(self) -> None:
