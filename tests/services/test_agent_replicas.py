@@ -41,9 +41,9 @@ from services.worker_agent.settings import (
     WorkerAgentSettings,
 )
 from tests.models.agent_fleets import SALT, agent_plan
+from tests.models.fleet_authority import FleetAuthority
 from tests.services.agent_doubles import ListeningEdge, NaiveUnit, eventually, served_edge, served_unit
 from tests.services.mock_engine_rig import Rig, running
-from tests.services.test_runtime_tls import fleet_tls
 
 GROUP = "tenants"
 PAGE = 16
@@ -287,7 +287,7 @@ async def test_what_an_edge_says_before_it_acknowledged_is_not_obeyed() -> None:
 
 
 async def test_an_edge_without_a_certificate_of_the_fleet_cannot_ask(tmp_path: Path) -> None:
-    ours, theirs = fleet_tls(tmp_path, "ours"), fleet_tls(tmp_path, "theirs")
+    ours, theirs = (FleetAuthority(tmp_path / name).tls("edge") for name in ("ours", "theirs"))
     asked_for: list[ReplicaPrefill] = []
 
     async def ask_as(tls: TlsSettings, holds: Callable[[LoadStream], bool]) -> list[bool]:
