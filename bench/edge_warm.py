@@ -33,6 +33,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.upstream_choice import Bootstrap, UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.warm import warm
@@ -163,7 +164,7 @@ class _WarmingEdge:
             if on_change is not None:
                 on_change()
 
-        return IndexFeed(self.relay, self.choice, self._dialer, random.Random(1), changed)
+        return IndexFeed(ShardFeed(self.relay, self.choice, random.Random(1)), self._dialer, changed)
 
     async def until_exact(self) -> None:
         """Until the view is what the unit has."""

@@ -23,6 +23,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
 from kvcompass.roles.shard_view import ShardView
 
 STALE_AFTER_US: Final = 3_000_000
@@ -42,39 +43,6 @@ class FollowerState(StrEnum):
     """Equal to the unit's table at the newest sequence heard of."""
     STALE = "stale"
     """Nothing applied for longer than the bound. Read all the same; its decisions are counted as blind."""
-
-
-class ResubscribeReason(StrEnum):
-    """Why a stream is given up for a new one. A closed set: it is a metric's label."""
-
-    GAP = "gap"
-    """Patch groups are missing before those that came."""
-    BEHIND = "behind"
-    """A watermark is ahead of everything that came."""
-    EPOCH = "epoch"
-    """The unit has restarted and sent something else than a snapshot."""
-    DIGEST = "digest"
-    """The view differs from the table at an equal sequence."""
-    BROKEN = "broken"
-    """A snapshot or a patch group is malformed, or chunks are missing."""
-    REFUSED = "refused"
-    """The unit does not accept the handshake."""
-    SILENCE = "silence"
-    """Nothing came for longer than the bound."""
-    LOST = "lost"
-    """The connection broke."""
-    UNAVAILABLE = "unavailable"
-    """An edge that was asked for the shard cannot serve it, or not yet."""
-    MOVED = "moved"
-    """Nothing is wrong: the shard is followed elsewhere from here on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resubscribe:
-    """What the caller does next: end the stream, open a new one with `IndexFollower.subscribe_request`."""
-
-    reason: ResubscribeReason
-    detail: str
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import ResubscribeReason
 from kvcompass.roles.messages import PatchGroups, SnapshotChunk, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.resubscribe import ResubscribeReason
 
 Bootstrap: TypeAlias = Literal["units", "peer"]
 Upstream: TypeAlias = Literal["units", "edge"]
@@ -45,6 +45,15 @@ class Source:
     """In the plan."""
     address: str
     """host:port of the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A Subscribe stream that is to be opened."""
+
+    source: Source
+    request: SubscribeRequest
+    """Its first message."""
 
 
 class UpstreamChoice:

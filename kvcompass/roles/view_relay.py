@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from kvcompass.plan.places import Place
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.messages import (
     Acknowledgement,
     PatchGroups,
@@ -28,6 +28,7 @@ from kvcompass.roles.messages import (
     Watermark,
 )
 from kvcompass.roles.relay_desk import RelayDesk
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
 from kvcompass.roles.shard_writer import FrozenTables
 from kvcompass.roles.subscription import Subscription
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from kvcompass.roles.agent_state import AgentState
-from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.worker_source import Registration
 from lab.dashboards.catalogue import Job
 from lab.dashboards.panels import Colour

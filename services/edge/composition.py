@@ -21,6 +21,7 @@ from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.warm import warm
@@ -232,14 +233,10 @@ class EdgeService:
             group.create_task(self._broadcaster.run(), name="broadcaster")
             group.create_task(self._views.copy(), name="views")
             for shard, (relay, choice) in enumerate(zip(self.relays, self._choices, strict=True)):
-                feed = IndexFeed(
-                    relay,
-                    choice,
-                    self._dialer,
-                    random.Random(self._settings.random_seed + shard),  # noqa: S311
-                    partial(self._views.changed, shard),
-                )
-                group.create_task(feed.run(), name=f"shard {shard}")
+                jitter = random.Random(self._settings.random_seed + shard)  # noqa: S311
+                feed = ShardFeed(relay, choice, jitter)
+                carried = IndexFeed(feed, self._dialer, partial(self._views.changed, shard))
+                group.create_task(carried.run(), name=f"shard {shard}")
 
     def _register(self, server: grpc.aio.Server) -> None:
         register_load_exchange(server, self._loads)

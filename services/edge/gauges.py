@@ -6,7 +6,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
+from kvcompass.roles.resubscribe import ResubscribeReason
 from services.edge.readiness import Readiness
 
 _PREFIX = "kvcompass_edge_"

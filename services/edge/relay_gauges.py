@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kvcompass.roles.index_follower import ResubscribeReason
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.upstream_choice import SourceKind, UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 

@@ -1,6 +1,7 @@
 """Keeps an agent on its engine's events: facts, attach, replay, live batches, holes, restarts, silence."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
@@ -9,6 +10,7 @@ import zmq
 import zmq.asyncio
 
 from kvcompass.engine_events import EngineNews, EventsLost
+from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
@@ -25,14 +27,13 @@ from services.worker_agent.event_source import (
     has_batch,
     replay,
 )
-from services.worker_agent.reconnect import Backoff
 from services.worker_agent.settings import EngineSettings
 
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
 _FACTS_ATTEMPTS: Final = 3
 """Then an engine that answers too late is attached to by what the plan says of it."""
-_MISCONFIGURED_S: Final = 5.0
+_MISCONFIGURED_US: Final = 5_000_000
 """Between two looks at an engine that has to be started otherwise."""
 
 
@@ -106,10 +107,10 @@ class EngineFollower:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(random.Random())  # noqa: S311
         while True:
             await self._answers.wait()
-            least_s = 0.0
+            least_us = 0
             try:
                 await self._ask_facts()
                 if self._agent.is_approximate:
@@ -124,7 +125,7 @@ class EngineFollower:
                     self._log.info("attached", state=self._agent.state.value, batch=self._agent.applied)
                     problem = await self._follow(live)
             except NoPublisherError as error:
-                problem, least_s = str(error), _MISCONFIGURED_S
+                problem, least_us = str(error), _MISCONFIGURED_US
                 if self._answers.is_set() and not self._agent.engine.unconfigured:
                     self._agent.engine.on_no_publisher(problem)
             except (EngineError, EventSourceError) as error:
@@ -136,7 +137,7 @@ class EngineFollower:
             self.problem = problem
             self._agent.on_events_lost()
             self._publish(())
-            await asyncio.sleep(backoff.next_s(least_s))
+            await asyncio.sleep(backoff.next_us(least_us) / 1e6)
 
     async def _ask_facts(self) -> None:
         """Ask the engine what it is. Errors: EngineError while it may only be slow to say."""

@@ -1,6 +1,7 @@
 """The stream of one worker's load to one edge of its region: always the newest, never a queue."""
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ import grpc.aio
 
 from kvcompass.errors import LayoutMismatchError, ProtocolError
 from kvcompass.fleet.load import WorkerLoad
+from kvcompass.roles.backoff import Backoff, refused_us
 from kvcompass.roles.messages import (
     PREFILL_ANSWERS_MOST,
     PROTOCOL_VERSION,
@@ -23,7 +25,7 @@ from kvcompass.roles.messages import (
 )
 from services.runtime.logs import get_logger
 from services.wire import rpc
-from services.worker_agent.reconnect import Backoff, reason_of, refused_s
+from services.worker_agent.reconnect import reason_of
 from services.worker_agent.settings import StreamSettings
 
 
@@ -86,19 +88,19 @@ class LoadStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(random.Random())  # noqa: S311
         while True:
             try:
                 await self._stream()
             except LayoutMismatchError as error:
                 self._failed(f"refused: {error.field}: {error}")
-                pause_s = backoff.next_s(least_s=refused_s(error))
+                pause_us = backoff.next_us(least_us=refused_us(error.field))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
                 if not self.problem:
                     backoff.reset()
                 self._failed(reason_of(error))
-                pause_s = backoff.next_s()
-            await asyncio.sleep(pause_s)
+                pause_us = backoff.next_us()
+            await asyncio.sleep(pause_us / 1e6)
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:

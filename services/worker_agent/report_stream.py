@@ -1,17 +1,19 @@
 """The stream from one worker to one maintenance unit: reconnects, writes what there is, renews the lease."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from contextlib import suppress
 
 import grpc.aio
 
 from kvcompass.errors import LayoutMismatchError, ProtocolError
+from kvcompass.roles.backoff import Backoff, refused_us
 from kvcompass.roles.messages import AgentToUnit, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from services.runtime.logs import get_logger
 from services.wire import rpc
-from services.worker_agent.reconnect import Backoff, reason_of, refused_s
+from services.worker_agent.reconnect import reason_of
 from services.worker_agent.settings import StreamSettings
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
@@ -56,7 +58,7 @@ class ReportStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(random.Random())  # noqa: S311
         while True:
             while not self._vouches():
                 self._changed.clear()
@@ -67,15 +69,15 @@ class ReportStream:
                 continue
             except LayoutMismatchError as error:
                 self._failed(f"refused: {error.field}: {error}")
-                pause_s = backoff.next_s(least_s=refused_s(error))
+                pause_us = backoff.next_us(least_us=refused_us(error.field))
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, ProtocolError, TimeoutError) as error:
                 if self.report.welcomed:
                     backoff.reset()
                 self._failed(reason_of(error))
-                pause_s = backoff.next_s()
+                pause_us = backoff.next_us()
             finally:
                 self.report.disconnected()
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(pause_us / 1e6)
 
     def _failed(self, problem: str) -> None:
         if problem != self.problem:

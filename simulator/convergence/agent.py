@@ -6,6 +6,7 @@ from typing import Final
 
 from kvcompass.engine_events import EngineEvent
 from kvcompass.plan.model import Plan
+from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad
@@ -13,7 +14,6 @@ from kvcompass.roles.worker_agent import WorkerAgent
 from simulator.convergence.engine import Engine
 from simulator.convergence.fabric import Fabric
 from simulator.convergence.process import Process
-from simulator.product.backoff import Backoff
 from simulator.product.periods import (
     EVENT_TIMEOUT_US,
     LOAD_FAILURES,

@@ -3,8 +3,10 @@
 from collections import Counter
 from typing import Final
 
+from kvcompass.roles.backoff import LONGEST_PAUSE_US, REFUSED_US
 from kvcompass.roles.index_follower import STALE_AFTER_US
 from kvcompass.roles.upstream_choice import RETURN_AFTER_US
+from kvcompass.roles.upstream_probe import LOOK_US
 from simulator.convergence.shape import JITTER, Shape
 from simulator.product.periods import (
     ANSWER_US,
@@ -14,10 +16,7 @@ from simulator.product.periods import (
     LOAD_JITTER,
     LOAD_PERIOD_US,
     LOAD_TIMEOUT_US,
-    LONGEST_PAUSE_US,
-    PROBE_US,
     QUIET_US,
-    REFUSED_US,
     TICK_US,
 )
 
@@ -37,7 +36,7 @@ def bound_terms(shape: Shape) -> dict[str, int]:
     unheard_us = ANSWER_US if shape.lossy else KEEPALIVE_US
     following = max(Counter(edge.region for edge in shape.plan.edges).values()) - 1
     again_us = LONGEST_PAUSE_US + trip_us + watermark_us
-    return_us = RETURN_AFTER_US + PROBE_US + trip_us + watermark_us + max(0, following - 1) * again_us
+    return_us = RETURN_AFTER_US + LOOK_US + trip_us + watermark_us + max(0, following - 1) * again_us
     return {
         "late": trip_us if shape.lossy else KEEPALIVE_US + trip_us,
         "engine": LOAD_TIMEOUT_US

@@ -9,9 +9,11 @@ from kvcompass.index import IndexView, index_shape
 from kvcompass.keys import shards_of
 from kvcompass.levels import registered_lengths
 from kvcompass.plan.model import Plan
+from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
@@ -31,7 +33,6 @@ from simulator.convergence.unit_births import UnitBirths
 from simulator.convergence.view_feed import SubscribeServer, ViewFeed
 from simulator.convergence.view_server import ViewServer
 from simulator.network import Network
-from simulator.product.backoff import Backoff
 from simulator.product.periods import KEEPALIVE_US, PENDING_KEYS
 from simulator.product.report_stream import ReportStream
 from simulator.product.unit_node import UnitNode
@@ -211,21 +212,15 @@ class Fleet:
                 bounds=self.shape.relay_bounds,
             )
             served.restart(relay)
+            choice = UpstreamChoice(
+                plan, process.name, shard, bootstrap=self.shape.bootstrap, upstream=self.shape.upstream
+            )
             feed = ViewFeed(
                 self.fabric,
-                relay,
-                UpstreamChoice(
-                    plan,
-                    process.name,
-                    shard,
-                    bootstrap=self.shape.bootstrap,
-                    upstream=self.shape.upstream,
-                ),
+                ShardFeed(relay, choice, random_stream(self.seed, f"{name} to {shard}")),
                 served,
                 self._servers(shard),
                 process.region,
-                Backoff(random_stream(self.seed, f"{name} to {shard}")),
-                random_stream(self.seed, f"{name} asks of {shard}"),
             )
             self.fabric.own(process, *feed.ends.values(), *feed.probes.values())
             edge.feeds.append(feed)

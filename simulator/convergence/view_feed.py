@@ -1,20 +1,17 @@
-"""What keeps a shard of an edge's view up to date: `services.edge.fleet.index_feed`, rule for rule."""
+"""Carries what a shard's feed says and hears between the processes of a run."""
 
 from collections import deque
 from collections.abc import Mapping
-from random import Random
 from typing import Final, Protocol
 
-from kvcompass.roles.index_follower import IndexFollower, Resubscribe, ResubscribeReason
-from kvcompass.roles.messages import Acknowledgement, PatchGroups, SubscribeRequest, UnitToEdge
-from kvcompass.roles.upstream_choice import Source, SourceKind, UpstreamChoice
-from kvcompass.roles.view_relay import ViewRelay
+from kvcompass.roles.messages import Acknowledgement, SubscribeRequest, UnitToEdge
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
+from kvcompass.roles.shard_feed import COPYING_US, ShardFeed
+from kvcompass.roles.upstream_probe import SILENT
 from simulator.clock import Action
 from simulator.convergence.view_server import ViewServer
 from simulator.place import Place
 from simulator.product import sizes
-from simulator.product.backoff import Backoff
-from simulator.product.periods import BUSY_TICK_US, PROBE_US
 from simulator.product.unit_node import EdgeStream
 
 
@@ -76,7 +73,7 @@ class UpstreamEnd:
         """The server says something."""
         if self.is_open and attempt == self.attempt:
             if self._probes:
-                self.feed.on_answer(self, message)
+                self.feed.on_answer(message)
             else:
                 self.feed.on_message(message)
 
@@ -84,9 +81,9 @@ class UpstreamEnd:
         """The connection broke."""
         if self.is_open and attempt == self.attempt:
             if self._probes:
-                self.feed.on_answer(self, None)
+                self.feed.on_answer("the connection broke")
             else:
-                self.feed.end(Resubscribe(ResubscribeReason.LOST, "the connection broke"))
+                self.feed.lost("the connection broke")
 
 
 class ViewFeed:
@@ -95,38 +92,33 @@ class ViewFeed:
     def __init__(
         self,
         site: Place,
-        relay: ViewRelay,
-        choice: UpstreamChoice,
+        feed: ShardFeed,
         served: ViewServer,
         servers: Mapping[str, SubscribeServer],
         region: int,
-        backoff: Backoff,
-        random: Random,
     ) -> None:
         """`served`: where others follow this edge. `servers`: everybody, by id in the plan."""
         self.site: Final = site
-        self.relay: Final = relay
-        self.follower: Final[IndexFollower] = relay.follower
-        self.choice: Final = choice
+        self.relay: Final = feed.relay
+        self.follower: Final = feed.follower
+        self.choice: Final = feed.choice
         self.region: Final = region
         self.ends: Final = {
-            source.id: UpstreamEnd(self, servers[source.id]) for source in (choice.unit, *choice.edges)
+            source.id: UpstreamEnd(self, servers[source.id])
+            for source in (feed.choice.unit, *feed.choice.edges)
         }
         """By whom it may follow, and"""
         self.probes: Final = {
-            source.id: UpstreamEnd(self, servers[source.id], probes=True) for source in choice.edges
+            source.id: UpstreamEnd(self, servers[source.id], probes=True) for source in feed.choice.edges
         }
         """whom it may ask."""
+        self._feed = feed
         self._served = served
-        self._backoff = backoff
-        self._random = random
-        self._end = self.ends[choice.unit.id]
+        self._end = self.ends[feed.choice.unit.id]
         """The one followed now."""
-        self._heard_us = 0
-        self._acknowledged = 0
         self._inbox: deque[UnitToEdge] = deque()
         """Came while the view was being copied."""
-        self._asked: tuple[Source, SubscribeRequest] | None = None
+        self._asking: UpstreamEnd | None = None
         self._stream = 0
         """Streams begun and ended: what is left of an earlier one is passed over."""
 
@@ -136,119 +128,99 @@ class ViewFeed:
         return self._end.server
 
     def dial(self) -> None:
-        """Open a stream to whom the choice says."""
-        now_us, choice = self.site.now_us, self.choice
-        source = choice.next(loaded=self.follower.loaded, now_us=now_us)
-        self.relay.follows(an_edge=source.kind is SourceKind.EDGE)
+        """Open a stream to whom the feed says."""
+        opening = self._feed.open(self.site.now_us)
         self._served.changed()
-        self._end = self.ends[source.id]
+        self._end = self.ends[opening.source.id]
         self._stream += 1
-        self._heard_us = now_us
-        self._acknowledged = self.follower.applied_sequence
-        if not self._end.open(self.follower.subscribe_request()):
-            self.end(Resubscribe(ResubscribeReason.LOST, f"{source.id} cannot be reached"))
+        if not self._end.open(opening.request):
+            self.lost(f"{opening.source.id} cannot be reached")
             return
         self._listen(self._stream)
-        if choice.may_probe:
-            self._probe_later(self._stream)
+        if self._feed.probe.is_of_use:
+            self._ask_later()
 
     def on_message(self, message: UnitToEdge) -> None:
         """The server says something."""
-        self._heard_us = self.site.now_us
         self._inbox.append(message)
         if len(self._inbox) == 1:
             self._take_in(self._stream)
 
-    def end(self, ended: Resubscribe) -> None:
+    def lost(self, why: str) -> None:
+        """The present stream's connection broke, or there was none."""
+        self._over(Resubscribe(ResubscribeReason.LOST, why))
+
+    def _over(self, ended: Resubscribe) -> None:
         """The present stream is of no more use."""
-        reason, choice, follower = ended.reason, self.choice, self.follower
-        if follower.was_exact or choice.source.kind is SourceKind.EDGE:
-            self._backoff.reset()
-        follower.stream_ended(reason)
-        choice.ended(reason, loaded=follower.loaded, now_us=self.site.now_us)
+        pause_us = self._feed.ended(ended, self.site.now_us).pause_us
         self._stream += 1
         self._inbox.clear()
         self._end.close()
-        self._end_probe()
-        if reason is ResubscribeReason.MOVED:
-            self.dial()
+        self._close_question()
+        if pause_us:
+            self.site.after(pause_us, self.dial)
         else:
-            self.site.after(self._backoff.next_us(), self.dial)
+            self.dial()
 
     def _take_in(self, stream: int) -> None:
         while self._inbox and stream == self._stream:
             if self.relay.is_copying:
-                self.site.after(BUSY_TICK_US, self._take_in, stream)
+                self.site.after(COPYING_US, self._take_in, stream)
                 return
-            message = self._inbox.popleft()
-            ended = self.relay.on_message(message, self.site.now_us)
-            if ended is not None:
-                self.end(ended)
+            answer = self._feed.on_message(self._inbox.popleft(), self.site.now_us)
+            if isinstance(answer, Resubscribe):
+                self._over(answer)
                 return
             self._served.changed()
-            if not self.choice.may_stay(loaded=self.follower.loaded):
-                self.end(Resubscribe(ResubscribeReason.MOVED, "it is none to follow further"))
-                return
-            if not isinstance(message, PatchGroups):
-                self._acknowledge()
-
-    def _acknowledge(self) -> None:
-        newest = self.relay.acknowledgement()
-        if newest.sequence != self._acknowledged:
-            self._acknowledged = newest.sequence
-            end = self._end
-            server = end.server
-            self.site.send_reliably(
-                server.region, server.acknowledged, sizes.ACKNOWLEDGEMENT, (end, end.attempt, newest)
-            )
+            if answer is not None:
+                end, server = self._end, self._end.server
+                self.site.send_reliably(
+                    server.region, server.acknowledged, sizes.ACKNOWLEDGEMENT, (end, end.attempt, answer)
+                )
 
     def _listen(self, stream: int) -> None:
         """Give the stream up after so long a silence."""
         if stream != self._stream:
             return
-        quiet_us = self.follower.stale_after_us - (self.site.now_us - self._heard_us)
+        quiet_us = self._feed.silent_at_us - self.site.now_us
         if quiet_us <= 0:
-            self.end(Resubscribe(ResubscribeReason.SILENCE, "nothing came"))
+            self._over(self._feed.silence())
         else:
             self.site.after(quiet_us, self._listen, stream)
 
     # --- asking others, beside the stream -----------------------------------------------------------
 
-    def _probe_later(self, stream: int) -> None:
-        self.site.after(round(PROBE_US * self._random.uniform(0.5, 1.0)), self._probe, stream)
+    def _ask_later(self) -> None:
+        self.site.after(self._feed.probe.pause_us(), self._ask, self._stream)
 
-    def _probe(self, stream: int) -> None:
+    def _ask(self, stream: int) -> None:
         if stream != self._stream:
             return
-        source = self.choice.to_probe(self.site.now_us) if self.follower.loaded else None
-        if source is None:
-            self._probe_later(stream)
+        probe = self._feed.probe
+        opening = probe.ask(self.site.now_us)
+        if opening is None:
+            self._ask_later()
             return
-        request = self.follower.resume_request()
-        self._asked = source, request
-        end = self.probes[source.id]
-        if end.open(request):
-            self.site.after(self.follower.stale_after_us, self._unanswered, end, end.attempt)
+        self._asking = end = self.probes[opening.source.id]
+        if end.open(opening.request):
+            self.site.after(probe.answer_within_us, self._unanswered, end, end.attempt)
         else:
-            self.on_answer(end, None)
+            self.on_answer("it cannot be reached")
 
     def _unanswered(self, end: UpstreamEnd, attempt: int) -> None:
         if end.is_open and end.attempt == attempt:
-            self.on_answer(end, None)
+            self.on_answer(SILENT)
 
-    def on_answer(self, end: UpstreamEnd, message: UnitToEdge | None) -> None:
-        """The first word of an edge that was asked; None: there is none."""
-        asked = self._asked
-        assert asked is not None
-        self._end_probe()
-        source, request = asked
-        starved = self.follower.is_starved(self.site.now_us)
-        if self.choice.probed(source, request, message, self.site.now_us, starved=starved):
-            self.end(Resubscribe(ResubscribeReason.MOVED, f"{source.id} serves"))
+    def on_answer(self, answer: UnitToEdge | str) -> None:
+        """The first word of the edge that was asked, or why there is none."""
+        self._close_question()
+        outcome = self._feed.probe.answered(answer, self.site.now_us)
+        if isinstance(outcome, Resubscribe):
+            self._over(outcome)
         else:
-            self._probe_later(self._stream)
+            self._ask_later()
 
-    def _end_probe(self) -> None:
-        if self._asked is not None:
-            self.probes[self._asked[0].id].close()
-            self._asked = None
+    def _close_question(self) -> None:
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None

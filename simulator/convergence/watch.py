@@ -7,8 +7,9 @@ import numpy as np
 
 from kvcompass.index import IndexView
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import SnapshotChunk, Unavailable, UnitToEdge, Watermark
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.tier import Tier
 from simulator.clock import Action, Priority
 from simulator.convergence.fleet import Fleet

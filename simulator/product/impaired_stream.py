@@ -3,10 +3,9 @@
 from random import Random
 from typing import Final
 
-from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PatchGroups, UnitToEdge
+from kvcompass.roles.shard_feed import ShardFeed
 from simulator.impairment import Impairment
-from simulator.product.backoff import Backoff
 from simulator.product.index_feed import OwnStream
 from simulator.product.unit_node import UnitNode
 from simulator.router import Site
@@ -18,15 +17,14 @@ class ImpairedStream(OwnStream):
     def __init__(
         self,
         site: Site,
-        follower: IndexFollower,
+        feed: ShardFeed,
         unit: UnitNode,
         region: int,
-        backoff: Backoff,
         impairment: Impairment,
         stream: Random,
     ) -> None:
         """`stream` draws what is lost."""
-        super().__init__(site, follower, unit, region, backoff)
+        super().__init__(site, feed, unit, region)
         self.lost = 0
         """Messages with patches."""
         self._stream: Final = stream

@@ -2,12 +2,13 @@
 
 from typing import Final, Protocol
 
-from kvcompass.roles.index_follower import IndexFollower, Resubscribe, ResubscribeReason
-from kvcompass.roles.messages import PatchGroups, UnitToEdge
+from kvcompass.roles.index_follower import IndexFollower
+from kvcompass.roles.messages import UnitToEdge
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
+from kvcompass.roles.shard_feed import ShardFeed
 from simulator.clock import Action
 from simulator.place import Place
 from simulator.product import sizes
-from simulator.product.backoff import Backoff
 from simulator.product.unit_node import UnitNode
 
 
@@ -33,24 +34,21 @@ class IndexFeed(Protocol):
 
 
 class OwnStream:
-    """A Subscribe stream of the edge's own, as `services.edge.fleet.index_feed` keeps one (`--faithful`)."""
+    """A Subscribe stream of the edge's own, as `services.edge.fleet` carries one (`--faithful`)."""
 
-    def __init__(
-        self, site: Place, follower: IndexFollower, unit: UnitNode, region: int, backoff: Backoff
-    ) -> None:
-        self.follower: Final = follower
+    def __init__(self, site: Place, feed: ShardFeed, unit: UnitNode, region: int) -> None:
+        """`feed` follows the unit, and no edge."""
+        self.follower: Final = feed.follower
+        self._feed = feed
         self._site = site
         self.unit: Final = unit
         self._region = region
-        self._backoff = backoff
         self.attempt = 0
         """The present one, at the edge."""
         self.sent_attempt = 0
         """At the unit: the newest that it has heard of."""
         self.is_open = True
         """Opened, as far as the edge knows."""
-        self._heard_us = 0
-        self._acknowledged = 0
         self._beginning = True
 
     # --- at the edge ------------------------------------------------------------------------------
@@ -72,63 +70,54 @@ class OwnStream:
         self._beginning = False
         self.attempt += 1
         self.is_open = True
-        self._heard_us = self._site.now_us
-        self._acknowledged = self.follower.applied_sequence
-        request = self.follower.subscribe_request()
+        request = self._feed.open(self._site.now_us).request
         reached = self._site.send_reliably(
             self.unit.region, self.unit.edge_dialled, sizes.HANDSHAKE, (self, self.attempt, request)
         )
         if not reached:
-            self._end(Resubscribe(ResubscribeReason.LOST, "the unit cannot be reached"))
+            self._over(Resubscribe(ResubscribeReason.LOST, "the unit cannot be reached"))
             return
         self._listen(self.attempt)
 
     def hung_up(self, attempt: int) -> None:
         """The connection broke."""
         if self.is_open and attempt == self.attempt:
-            self._end(Resubscribe(ResubscribeReason.LOST, "the connection broke"))
+            self._over(Resubscribe(ResubscribeReason.LOST, "the connection broke"))
 
     def _heard(self, attempt: int, message: UnitToEdge) -> None:
         if attempt != self.attempt:
             return
-        follower = self.follower
-        self._heard_us = self._site.now_us
-        ended = follower.on_message(message, self._heard_us)
-        if ended is not None:
-            self._end(ended)
-        elif not isinstance(message, PatchGroups) and follower.applied_sequence != self._acknowledged:
-            self._acknowledged = follower.applied_sequence
+        answer = self._feed.on_message(message, self._site.now_us)
+        if isinstance(answer, Resubscribe):
+            self._over(answer)
+        elif answer is not None:
+            unit = self.unit
             self._site.send_reliably(
-                self.unit.region,
-                self.unit.acknowledged,
-                sizes.ACKNOWLEDGEMENT,
-                (self, attempt, follower.acknowledgement()),
+                unit.region, unit.acknowledged, sizes.ACKNOWLEDGEMENT, (self, attempt, answer)
             )
 
     def _listen(self, attempt: int) -> None:
         """Give the stream up after so long a silence."""
         if attempt != self.attempt:
             return
-        quiet_us = self.follower.stale_after_us - (self._site.now_us - self._heard_us)
+        quiet_us = self._feed.silent_at_us - self._site.now_us
         if quiet_us <= 0:
-            self._end(Resubscribe(ResubscribeReason.SILENCE, "nothing came"))
+            self._over(self._feed.silence())
         else:
             self._site.after(quiet_us, self._listen, attempt)
 
-    def _end(self, ended: Resubscribe) -> None:
-        if self.follower.was_exact:
-            self._backoff.reset()
-        self.follower.stream_ended(ended.reason)
+    def _over(self, ended: Resubscribe) -> None:
+        pause_us = self._feed.ended(ended, self._site.now_us).pause_us
         self._site.send_reliably(self.unit.region, self.far_end, 0, (self, self.attempt))
         self.attempt += 1
         self.is_open = False
-        self._site.after(self._backoff.next_us(), self.dial)
+        self._site.after(pause_us, self.dial)
 
     # --- at the unit ------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Subscribe at once."""
-        self.unit.subscribe(self.follower.subscribe_request(), self)
+        self.unit.subscribe(self._feed.open(self._site.now_us).request, self)
         self.unit.hurry()
         self._beginning = False
 

@@ -37,15 +37,6 @@ CONNECT_US: Final = 2_000_000
 """`services.edge.settings.Timeouts.connect_s`: after which a peer edge counts as unreachable."""
 RETRY_AFTER_US: Final = 1_000_000
 """`services.edge.forwarding.forward`: how long a worker that refuses is left alone when it does not say."""
-FIRST_PAUSE_US: Final = 100_000
-"""`services.edge.fleet.index_feed`, `services.worker_agent.reconnect`: before a broken stream is opened
-again; it doubles up to"""
-LONGEST_PAUSE_US: Final = 2_000_000
-"""this, and is each time shortened by up to a half at random."""
-REFUSED_US: Final = 5_000_000
-"""`services.worker_agent.reconnect`: before an agent that was refused tries again, at least."""
-PROBE_US: Final = 500_000
-"""`services.edge.fleet.index_feed`: between two looks whether another edge is to be asked."""
 KEEPALIVE_US: Final = 3_000_000
 """`services.runtime.grpc_transport`: a ping after a second of silence; two more, and the connection is
 broken."""

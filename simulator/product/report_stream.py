@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from kvcompass.plan.model import Plan
+from kvcompass.roles.backoff import Backoff, refused_us
 from kvcompass.roles.messages import STREAM_FIELD, AgentHello, AgentToUnit, Refusal, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from kvcompass.roles.worker_agent import WorkerAgent
@@ -10,8 +11,7 @@ from simulator.clock import Action
 from simulator.errors import SimulationError
 from simulator.place import Place
 from simulator.product import sizes
-from simulator.product.backoff import Backoff
-from simulator.product.periods import ANSWER_US, REFUSED_US
+from simulator.product.periods import ANSWER_US
 
 
 class ReportServer(Protocol):
@@ -138,11 +138,10 @@ class ReportStream:
 
     def _refused(self, refusal: Refusal) -> None:
         """Wait for another plan, where there may be one; of a stream alone, open another."""
-        of_stream = refusal.field == STREAM_FIELD
-        if not of_stream and not self._plans_change:
+        if refusal.field != STREAM_FIELD and not self._plans_change:
             raise SimulationError(f"a unit refuses its agent: {refusal.message}", field=refusal.field)
         self._ended()
-        self._site.after(self._backoff.next_us(0 if of_stream else REFUSED_US), self.dial)
+        self._site.after(self._backoff.next_us(refused_us(refusal.field)), self.dial)
 
     def _renew(self, attempt: int, timer: int) -> None:
         if attempt == self.attempt and timer == self._renewal_timer:

@@ -10,18 +10,22 @@ from kvcompass.levels import query_plan
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, SharingGroup
 from kvcompass.plan.model import MaintenanceUnit as PlannedUnit
+from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.courses import Courses
+from kvcompass.roles.desk_bounds import DeskBounds
 from kvcompass.roles.edge import EdgeRole
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.upstream_choice import UpstreamChoice
+from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.routing.names import PolicyName
 from simulator.errors import SimulationError
 from simulator.impairment import Impairment
 from simulator.product.agent_node import AgentNode
-from simulator.product.backoff import Backoff
 from simulator.product.edge_node import EdgeNode
 from simulator.product.impaired_stream import ImpairedStream
 from simulator.product.index_feed import IndexFeed, OwnStream
@@ -36,6 +40,8 @@ from simulator.streams import random_stream
 
 _EPOCH: Final = 1
 """Of every process: none restarts."""
+_NOBODY_FOLLOWS: Final = DeskBounds(log_groups=1, subscriptions=0)
+"""An edge: what it would pass on is not kept."""
 
 
 class ProductRouter:
@@ -172,7 +178,7 @@ class ProductRouter:
             role,
             Courses(plan, role, attempts=ATTEMPTS, avoid_us=AVOID_US),
             view,
-            [self._feed(follower, planned.id, region) for follower in followers],
+            [self._feed(follower, view, planned.id, region) for follower in followers],
             self._journeys,
             region=region,
             namespace=namespace(plan.model, self._group.salt),
@@ -180,17 +186,30 @@ class ProductRouter:
             sharing_group=self._group.id,
         )
 
-    def _feed(self, follower: IndexFollower, edge_id: str, region: int) -> IndexFeed:
+    def _feed(self, follower: IndexFollower, view: IndexView, edge_id: str, region: int) -> IndexFeed:
         site, unit = self._site, self.units[follower.shard]
         if self._faithful:
-            backoff = Backoff(random_stream(site.seed, f"{edge_id} to shard {follower.shard}"))
+            feed = self._own_feed(follower, view, edge_id)
             if self._impairment.of_patches:
                 losses = random_stream(site.seed, f"losses {edge_id} shard {follower.shard}")
-                return ImpairedStream(site, follower, unit, region, backoff, self._impairment, losses)
-            return OwnStream(site, follower, unit, region, backoff)
+                return ImpairedStream(site, feed, unit, region, self._impairment, losses)
+            return OwnStream(site, feed, unit, region)
         travel_us = site.steady_us(unit.region, region)
         assert travel_us is not None, "links are steady"
         return LoggedStream(site, follower, self._logs[follower.shard], region, travel_us)
+
+    def _own_feed(self, follower: IndexFollower, view: IndexView, edge_id: str) -> ShardFeed:
+        plan, shard = self._plan, follower.shard
+        relay = ViewRelay(
+            follower,
+            view,
+            edge_id=edge_id,
+            layout=self._layout,
+            plan_version=plan.plan_version,
+            bounds=_NOBODY_FOLLOWS,
+        )
+        jitter = random_stream(self._site.seed, f"{edge_id} to shard {shard}")
+        return ShardFeed(relay, UpstreamChoice(plan, edge_id, shard), jitter)
 
 
 def _steady(site: Site) -> bool:

@@ -21,12 +21,13 @@ from kvcompass.plan.model import Plan
 from kvcompass.plan.places import Place
 from kvcompass.roles.agents_desk import AgentsDesk
 from kvcompass.roles.free_places import FreePlaces
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
 from kvcompass.roles.relay_desk import RelayDesk
 from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.unit_leases import UnitLeases
 from kvcompass.roles.unit_report import UnitReport

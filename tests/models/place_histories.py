@@ -17,7 +17,7 @@ from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan, Worker
 from kvcompass.plan.places import given_again
 from kvcompass.plan.sections import UNASSIGNED
-from kvcompass.roles.index_follower import IndexFollower, ResubscribeReason
+from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
@@ -27,6 +27,7 @@ from kvcompass.roles.messages import (
     Unavailable,
     UnitToEdge,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_snapshot import restored_unit, snapshot_of
 from kvcompass.roles.view_relay import ViewRelay

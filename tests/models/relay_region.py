@@ -7,11 +7,12 @@ the sequence that the view says it has.
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, Plan
 from kvcompass.roles.desk_bounds import DeskBounds
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Handshake,
@@ -20,10 +21,13 @@ from kvcompass.roles.messages import (
     Unavailable,
     UnitToEdge,
 )
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.subscription import Subscription
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.unit_desk import UnitDesk
-from kvcompass.roles.upstream_choice import Bootstrap, Source, SourceKind, Upstream, UpstreamChoice
+from kvcompass.roles.upstream_choice import Bootstrap, Opening, Source, SourceKind, Upstream, UpstreamChoice
+from kvcompass.roles.upstream_probe import SILENT
 from kvcompass.roles.view_relay import ViewRelay
 from tests.models.replication_agent import edits_of
 from tests.models.replication_fleet import S, replication_plan
@@ -34,8 +38,7 @@ STEP_US = 50 * MS
 STALE_US = 3 * S
 QUEUE = 3
 """Messages under way on one stream."""
-RETRY_US = 100 * MS
-PROBE_US = 500 * MS
+LOST = Resubscribe(ResubscribeReason.LOST, "")
 
 
 def region_plan(edges: int) -> Plan:
@@ -113,7 +116,7 @@ class Stream:
     server: "Unit | Node"
     source: Source
     subscription: Subscription | None
-    heard_us: int
+    began_us: int
     queue: deque[UnitToEdge] = field(default_factory=deque)
     ended: bool = False
     """The server has closed it: what is under way still arrives."""
@@ -151,10 +154,12 @@ class Node:
         self.alive = self.reads = True
         self.spoilt = False
         """The test has changed the view behind its back."""
+        self.feed = ShardFeed(self.relay, self.choice, Random(f"{self.name} {self._epoch}"))
         self.stream: Stream | None = None
-        self.probe: tuple[Stream, SubscribeRequest] | None = None
-        self._retry_us = region.now_us
-        self._probe_us = region.now_us + PROBE_US
+        self.question: Stream | None = None
+        """The one beside it."""
+        self._open_us = region.now_us
+        self._ask_us = region.now_us
 
     @property
     def state(self) -> FollowerState:
@@ -178,17 +183,17 @@ class Node:
     def unsubscribe(self, subscription: Subscription) -> None:
         self.relay.unsubscribe(subscription)
 
-    # --- as a follower: what `services.edge.fleet.index_feed` does ---------------------------------
+    # --- as a follower: it carries what its feed says -----------------------------------------------
 
     def tick(self) -> None:
         self.relay.copy_part()
         now_us = self.region.now_us
         if self.stream is None:
-            if now_us >= self._retry_us:
+            if now_us >= self._open_us:
                 self._open()
-        elif self.reads and now_us - self.stream.heard_us > STALE_US:
-            self._end(ResubscribeReason.SILENCE)
-        self._look_for_better()
+        elif self.reads and now_us >= self.feed.silent_at_us:
+            self._end(self.feed.silence())
+        self._ask_others()
 
     def deliver(self) -> None:
         """Reads one message, if one is there."""
@@ -197,22 +202,17 @@ class Node:
             return
         if not stream.queue:
             if stream.ended:
-                self._end(ResubscribeReason.LOST)
+                self._end(LOST)
             return
-        message = stream.queue.popleft()
-        stream.heard_us = self.region.now_us
-        ended = self.relay.on_message(message, self.region.now_us)
+        answer = self.feed.on_message(stream.queue.popleft(), self.region.now_us)
         self.check()
-        if ended is None and not self.choice.may_stay(loaded=self.follower.loaded):
-            ended = Resubscribe(ResubscribeReason.MOVED, "")
-        if ended is not None:
-            self._end(ended.reason)
-        elif stream.subscription is not None and self.region.passes(self, stream):
-            acknowledgement = self.relay.acknowledgement()
+        if isinstance(answer, Resubscribe):
+            self._end(answer)
+        elif answer is not None and stream.subscription is not None and self.region.passes(self, stream):
             if isinstance(stream.server, Unit):
-                stream.server.desk.acknowledged(stream.subscription, acknowledgement)
+                stream.server.desk.acknowledged(stream.subscription, answer)
             else:
-                stream.server.relay.acknowledged(stream.subscription, acknowledgement)
+                stream.server.relay.acknowledged(stream.subscription, answer)
 
     def check(self) -> None:
         """The view is what the table was at the sequence that the view says it has."""
@@ -222,48 +222,44 @@ class Node:
             assert follower.digest == self.region.digests[place], (self.name, place)
 
     def _open(self) -> None:
-        region = self.region
-        source = self.choice.next(loaded=self.follower.loaded, now_us=region.now_us)
-        self.relay.follows(an_edge=source.kind is SourceKind.EDGE)
-        self.stream = region.dial(self, source, self.follower.subscribe_request())
+        self.stream = self.region.dial(self, self.feed.open(self.region.now_us))
+        self._ask_us = self.region.now_us + self.feed.probe.pause_us()
         if self.stream is None:
-            self._end(ResubscribeReason.LOST)
+            self._end(LOST)
 
-    def _end(self, reason: ResubscribeReason) -> None:
-        region = self.region
+    def _end(self, ended: Resubscribe) -> None:
         self._hang_up()
-        self.follower.stream_ended(reason)
-        self.choice.ended(reason, loaded=self.follower.loaded, now_us=region.now_us)
-        self._retry_us = region.now_us + (0 if reason is ResubscribeReason.MOVED else RETRY_US)
+        self._open_us = self.region.now_us + self.feed.ended(ended, self.region.now_us).pause_us
 
     def _hang_up(self) -> None:
-        for stream in (self.stream, self.probe[0] if self.probe else None):
+        for stream in (self.stream, self.question):
             if stream is not None:
                 self.region.close(stream)
-        self.stream = self.probe = None
+        self.stream = self.question = None
 
-    def _look_for_better(self) -> None:
-        region = self.region
-        if self.probe is not None:
-            stream, request = self.probe
-            answer = stream.queue[0] if stream.queue else None
-            if answer is None and not stream.ended and region.now_us - stream.heard_us <= STALE_US:
-                return
-            self.probe = None
-            region.close(stream)
-            starved = self.follower.is_starved(region.now_us)
-            if self.choice.probed(stream.source, request, answer, region.now_us, starved=starved):
-                self._end(ResubscribeReason.MOVED)
-        elif region.now_us >= self._probe_us and self.follower.loaded and self.stream is not None:
-            self._probe_us = region.now_us + PROBE_US
-            source = self.choice.to_probe(region.now_us)
-            if source is not None:
-                request = self.follower.resume_request()
-                stream = region.dial(self, source, request)
-                if stream is None:
-                    self.choice.probed(source, request, None, region.now_us, starved=False)
-                else:
-                    self.probe = stream, request
+    def _ask_others(self) -> None:
+        """Beside the stream."""
+        probe, now_us, question = self.feed.probe, self.region.now_us, self.question
+        if question is not None:
+            if question.queue:
+                self._answered(question.queue[0])
+            elif question.ended or now_us - question.began_us >= probe.answer_within_us:
+                self._answered(SILENT)
+        elif self.stream is not None and probe.is_of_use and now_us >= self._ask_us:
+            self._ask_us = now_us + probe.pause_us()
+            opening = probe.ask(now_us)
+            if opening is not None:
+                self.question = self.region.dial(self, opening)
+                if self.question is None:
+                    self._answered(SILENT)
+
+    def _answered(self, answer: UnitToEdge | str) -> None:
+        if self.question is not None:
+            self.region.close(self.question)
+            self.question = None
+        outcome = self.feed.probe.answered(answer, self.region.now_us)
+        if isinstance(outcome, Resubscribe):
+            self._end(outcome)
 
 
 class Region:
@@ -291,16 +287,16 @@ class Region:
             Node(self, edge.id, bootstrap, upstream) for edge in self.plan.edges if edge.region == "a"
         ]
 
-    def dial(self, node: Node, source: Source, request: SubscribeRequest) -> Stream | None:
+    def dial(self, node: Node, opening: Opening) -> Stream | None:
         """None where nobody answers at once."""
-        server = self._server(source)
-        stream = Stream(server, source, None, self.now_us)
+        server = self._server(opening.source)
+        stream = Stream(server, opening.source, None, self.now_us)
         if not server.alive:
             return None
         if not self.passes(node, stream):
             self.streams.append(stream)
             return stream  # silence
-        opened = server.subscribe(request)
+        opened = server.subscribe(opening.request)
         if isinstance(opened, Subscription):
             stream.subscription = opened
             self.streams.append(stream)
@@ -359,9 +355,7 @@ class Region:
 
     def _serve(self, stream: Stream) -> None:
         server, subscription = stream.server, stream.subscription
-        node = next(
-            (each for each in self.edges if stream in (each.stream, each.probe and each.probe[0])), None
-        )
+        node = next((each for each in self.edges if stream in (each.stream, each.question)), None)
         if node is None or subscription is None or not server.alive or not self.passes(node, stream):
             return
         while len(stream.queue) < QUEUE and (batch := server.take(subscription)):

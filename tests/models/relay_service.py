@@ -15,6 +15,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.desk_bounds import DeskBounds
 from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.upstream_choice import Bootstrap, Upstream, UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from services.edge.fleet.index_feed import IndexFeed
@@ -80,7 +81,9 @@ async def region_edge(
 
     edge.server, _ = await serve_grpc(register, edge.place.grpc_address)
     feed = IndexFeed(
-        edge.relay, edge.choice, Dialer(via or {}), random.Random(1), partial(edge.service.changed, 0)
+        ShardFeed(edge.relay, edge.choice, random.Random(1)),
+        Dialer(via or {}),
+        partial(edge.service.changed, 0),
     )
     tasks = [asyncio.create_task(feed.run()), asyncio.create_task(edge.service.copy())]
     try:

@@ -15,7 +15,7 @@ import numpy as np
 from kvcompass.index import IndexView, ShardTables, index_shape
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
@@ -29,6 +29,8 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Welcome,
 )
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
@@ -182,7 +184,7 @@ class FollowingEdge:
     async def feed(self) -> AsyncIterator["FollowingEdge"]:
         """Follows until the context ends; may be entered again."""
         choice = UpstreamChoice(self._plan, "edge-a", 0)
-        feed = IndexFeed(self.relay, choice, self._dialer, random.Random(1))
+        feed = IndexFeed(ShardFeed(self.relay, choice, random.Random(1)), self._dialer)
         feeding = asyncio.create_task(feed.run())
         try:
             yield self

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.index_follower import IndexFollower, ResubscribeReason
+from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
@@ -25,6 +25,7 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     UnitToEdge,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.shard_view import ShardView
 from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.subscription import Subscription

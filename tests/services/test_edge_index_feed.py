@@ -1,4 +1,4 @@
-"""How an edge's feed of a shard treats outages: each is told once, and not at every attempt."""
+"""How an edge carries a shard's feed: what its log says, and which connections it keeps."""
 
 import asyncio
 import random
@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from kvcompass.plan.layout import layout_fields
+from kvcompass.roles import upstream_probe
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, SnapshotChunk, UnitToEdge
+from kvcompass.roles.resubscribe import ResubscribeReason
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.upstream_choice import UpstreamChoice
 from kvcompass.roles.view_relay import ViewRelay
 from services.edge.fleet import index_feed
@@ -44,16 +47,9 @@ def exact() -> list[UnitToEdge]:
     return [SnapshotChunk(7, 1, tables.digest(), 0, 1, tables.snapshot())]
 
 
-@pytest.mark.parametrize(
-    ("streams", "told"),
-    [([exact, list, list], 1), ([exact, exact, exact], 3), ([exact, list, exact], 2)],
-    ids=["one outage", "three", "two"],
-)
-async def test_each_outage_is_told_once(
-    streams: list[Callable[[], list[UnitToEdge]]], told: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_outage_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[dict[str, Any]] = []
-    left = list(streams)
+    left: list[Callable[[], list[UnitToEdge]]] = [exact, list, list, exact]
     ended = asyncio.Event()
 
     class Log:
@@ -77,14 +73,37 @@ async def test_each_outage_is_told_once(
     follower = IndexFollower(0, DictView(), handshake, stale_after_us=50_000)
     relay = ViewRelay(follower, DictView(), edge_id="edge-a", layout=handshake.layout, plan_version=1)
     choice = UpstreamChoice(plan, "edge-a", 0)
-    feed = asyncio.create_task(index_feed.IndexFeed(relay, choice, Dialer({}), NoDelay(1)).run())
+    fed = ShardFeed(relay, choice, NoDelay(1))
+    feed = asyncio.create_task(index_feed.IndexFeed(fed, Dialer({})).run())
     try:
         async with asyncio.timeout(10):
             await ended.wait()
     finally:
         feed.cancel()
         await asyncio.gather(feed, return_exceptions=True)
-    assert [facts["reason"] for facts in warnings] == ["silence"] * told
+    assert [facts["reason"] for facts in warnings] == ["silence"] * 2
+
+
+@pytest.mark.parametrize("hangs", ["write", "read"])
+async def test_a_stream_that_stands_still_is_given_up(hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Still(Stream):
+        async def write(self, _message: Any) -> None:
+            if hangs == "write":
+                await asyncio.Event().wait()
+
+    monkeypatch.setattr(index_feed.rpc, "subscribe", lambda _channel: lambda: Still([]))
+    plan = replication_plan()
+    handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, layout_fields(plan))
+    follower = IndexFollower(0, DictView(), handshake, stale_after_us=20_000)
+    relay = ViewRelay(follower, DictView(), edge_id="edge-a", layout=handshake.layout, plan_version=1)
+    fed = ShardFeed(relay, UpstreamChoice(plan, "edge-a", 0), random.Random(1))
+    feed = asyncio.create_task(index_feed.IndexFeed(fed, Dialer({})).run())
+    try:
+        await until(lambda: follower.counters.resubscriptions.total() > 1)
+    finally:
+        feed.cancel()
+        await asyncio.gather(feed, return_exceptions=True)
+    assert set(follower.counters.resubscriptions) == {ResubscribeReason.SILENCE}
 
 
 class Channel:
@@ -111,12 +130,13 @@ async def test_the_connection_to_an_edge_that_has_left_the_plan_is_closed(monkey
         return lambda: Stream(exact())
 
     monkeypatch.setattr(index_feed.rpc, "subscribe", subscribe)
-    monkeypatch.setattr(index_feed, "_PROBE_S", 0.01)
+    monkeypatch.setattr(upstream_probe, "LOOK_US", 10_000)
     handshake = Handshake(second.id, 5, PROTOCOL_VERSION, 1, layout_fields(plan))
     follower = IndexFollower(0, DictView(), handshake, stale_after_us=1_000_000)
     relay = ViewRelay(follower, DictView(), edge_id=second.id, layout=handshake.layout, plan_version=1)
     choice = UpstreamChoice(plan, second.id, 0, upstream="edge", bootstrap="peer")
-    feed = asyncio.create_task(index_feed.IndexFeed(relay, choice, Doubles({}), random.Random(1)).run())
+    fed = ShardFeed(relay, choice, random.Random(1))
+    feed = asyncio.create_task(index_feed.IndexFeed(fed, Doubles({})).run())
     try:
         await until(lambda: follower.loaded)
         assert set(channels) == {first.grpc_address}

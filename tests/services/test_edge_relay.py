@@ -12,7 +12,7 @@ import pytest
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Edge, Plan
 from kvcompass.roles import upstream_choice
-from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Handshake,
@@ -21,6 +21,7 @@ from kvcompass.roles.messages import (
     Unavailable,
     UnavailableReason,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from services.edge.settings import EdgeSettings, Relay, check_settings
 from services.runtime.grpc_transport import Dialer
 from services.runtime.settings import SettingsError

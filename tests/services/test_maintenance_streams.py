@@ -9,7 +9,7 @@ import pytest
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     EdgeToUnit,
@@ -20,6 +20,7 @@ from kvcompass.roles.messages import (
     SubscribeRequest,
     UnitToEdge,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from services.maintenance.patch_loss import PatchLoss
 from services.runtime.grpc_transport import Dialer
 from services.runtime.settings import SettingsError

@@ -6,7 +6,6 @@ import pytest
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.roles import messages as core
 from kvcompass.roles.event_watch import SILENT_US
-from services.edge.fleet import index_feed
 from services.edge.fleet.piggyback import pack_load
 from services.edge.forwarding import forward
 from services.edge.settings import Limits, Timeouts
@@ -14,7 +13,6 @@ from services.maintenance import service
 from services.maintenance.settings import Bounds
 from services.runtime import grpc_transport
 from services.wire import index, load
-from services.worker_agent import reconnect
 from services.worker_agent.settings import EngineSettings, StreamSettings
 from simulator.product import periods, sizes
 from tests.models.routing_fleets import region_load
@@ -39,15 +37,10 @@ def test_periods_are_the_services_defaults() -> None:
     assert Limits().attempts == periods.ATTEMPTS
     assert 1e6 * Timeouts().suspect_s == periods.AVOID_US
     assert 1e6 * Timeouts().connect_s == periods.CONNECT_US
-    assert periods.REFUSED_US == 1e6 * reconnect._REFUSED_S
-    assert periods.PROBE_US == 1e6 * index_feed._PROBE_S
-    assert periods.BUSY_TICK_US == 1e6 * index_feed._COPYING_S
     keepalive = dict(grpc_transport._KEEPALIVE)
     keepalive_ms = keepalive["grpc.keepalive_time_ms"] + keepalive["grpc.keepalive_timeout_ms"]
     assert 1_000 * keepalive_ms == periods.KEEPALIVE_US
     assert periods.RETRY_AFTER_US == 1e6 * forward._DEFAULT_RETRY_AFTER_S
-    assert periods.FIRST_PAUSE_US == 1e6 * index_feed._FIRST_DELAY_S == 1e6 * reconnect._FIRST_S
-    assert periods.LONGEST_PAUSE_US == 1e6 * index_feed._LONGEST_DELAY_S == 1e6 * reconnect._LONGEST_S
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pytest
 
 from kvcompass.index import IndexView, ShardTables, index_shape
 from kvcompass.roles import unit_report
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.shard_view import ShardView
 from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.unit_bounds import UnitBounds

@@ -3,7 +3,7 @@
 import pytest
 
 from kvcompass.plan.layout import layout_fields
-from kvcompass.roles.index_follower import FollowerState, IndexFollower, Resubscribe, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -14,6 +14,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
 from tests.models.replication_agent import edits_of
 from tests.models.replication_fleet import S, replication_plan
 from tests.models.replication_table import DictTables, DictView

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcompass.roles.index_follower import STALE_AFTER_US, ResubscribeReason
+from kvcompass.roles.index_follower import STALE_AFTER_US
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Handshake,
@@ -17,6 +17,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.upstream_choice import RETURN_AFTER_US, Source, SourceKind, UpstreamChoice
 from tests.models.relay_region import region_plan
 from tests.models.replication_fleet import S

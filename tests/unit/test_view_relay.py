@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
     Acknowledgement,
@@ -18,8 +18,9 @@ from kvcompass.roles.messages import (
     UnitToEdge,
     Watermark,
 )
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.subscription import Subscription
-from tests.models.relay_region import Node, Region
+from tests.models.relay_region import LOST, Node, Region
 from tests.models.replication_fleet import S
 from tests.models.replication_table import DictView
 
@@ -250,7 +251,7 @@ def test_while_the_view_is_verified_patches_are_passed_on_and_snapshots_are_not(
     drain(node, begins)
     halfway = subscribe(node)
     take_first_chunk(node, halfway)
-    node._end(ResubscribeReason.LOST)
+    node._end(LOST)
     assert node.state is FollowerState.CATCHING_UP
     assert node.subscribe(request(node)) == NOT_EXACT[0]
     assert node.take(halfway) == []

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.plan.model import Plan
-from kvcompass.roles.index_follower import FollowerState, ResubscribeReason
+from kvcompass.roles.index_follower import FollowerState
+from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.upstream_choice import SourceKind
 from tests.models.relay_region import STEP_US, Node, Region
 
