@@ -56,8 +56,9 @@ class ShardFeed:
         source = self.choice.next(loaded=self.follower.loaded, now_us=now_us)
         self.relay.follows(an_edge=source.kind is SourceKind.EDGE)
         self._taken_us = now_us
-        self._acknowledged = self.follower.applied_sequence
-        return Opening(source, self.follower.subscribe_request())
+        request = self.follower.subscribe_request()
+        self._acknowledged = request.applied_sequence
+        return Opening(source, request)
 
     @property
     def silent_at_us(self) -> int:
@@ -79,6 +80,7 @@ class ShardFeed:
         """
         assert self._is_open
         self._taken_us = now_us
+        snapshots = self.follower.counters.snapshots
         ended = self.relay.on_message(message, now_us)
         if ended is not None:
             return ended
@@ -86,6 +88,8 @@ class ShardFeed:
             return Resubscribe(ResubscribeReason.MOVED, "it is none to follow further")
         if isinstance(message, PatchGroups):
             return None  # the watermark that comes after them is answered
+        if self.follower.counters.snapshots != snapshots:
+            self._acknowledged = 0  # whoever sent one knows of nothing that is applied
         newest = self.relay.acknowledgement()
         if newest.sequence == self._acknowledged:
             return None

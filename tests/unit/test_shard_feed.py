@@ -67,6 +67,24 @@ def test_a_stream_that_goes_on_acknowledges_nothing_that_its_request_did():
     assert fed.tell(fed.watermark()) == Acknowledgement(3)
 
 
+def test_a_snapshot_at_the_sequence_where_the_view_was_is_acknowledged():
+    """Whoever is asked for one knows of no view, and would wait for this one until the next change."""
+    fed = FedShard().exact()
+    differs = fed.tell(replace(fed.watermark(), digest=1))
+    assert isinstance(differs, Resubscribe)
+    fed.end(differs)
+    fed.open()
+    assert fed.tell(*fed.snapshot()) == Acknowledgement(1)
+
+
+def test_a_snapshot_of_another_life_of_the_unit_is_acknowledged_though_it_is_as_far():
+    fed = FedShard().exact()
+    fed.end()
+    fed.open()
+    fed.epoch += 1
+    assert fed.tell(*fed.snapshot()) == Acknowledgement(1)
+
+
 def test_what_the_follower_refuses_ends_the_stream():
     fed = FedShard().exact()
     fed.edit()
