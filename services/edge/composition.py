@@ -233,7 +233,8 @@ class EdgeService:
             group.create_task(self._broadcaster.run(), name="broadcaster")
             group.create_task(self._views.copy(), name="views")
             for shard, (relay, choice) in enumerate(zip(self.relays, self._choices, strict=True)):
-                jitter = random.Random(self._settings.random_seed + shard)  # noqa: S311
+                # Edges with the same settings do not come back all at once.
+                jitter = random.Random(f"{self._settings.random_seed} {self.place.id} {shard}")  # noqa: S311
                 feed = ShardFeed(relay, choice, jitter)
                 carried = IndexFeed(feed, self._dialer, partial(self._views.changed, shard))
                 group.create_task(carried.run(), name=f"shard {shard}")
