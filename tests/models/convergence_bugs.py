@@ -28,9 +28,11 @@ from kvcompass.roles.relay_desk import RelayDesk
 from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.resubscribe import Resubscribe, ResubscribeReason
+from kvcompass.roles.shard_feed import ShardFeed
 from kvcompass.roles.subscriber_desk import SubscriberDesk
 from kvcompass.roles.unit_leases import UnitLeases
 from kvcompass.roles.unit_report import UnitReport
+from kvcompass.roles.upstream_choice import SourceKind
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_agent import WorkerAgent
 from kvcompass.roles.worker_source import AgentSession, WorkerSource
@@ -325,11 +327,28 @@ def _take_places_for_new(right: Callable[..., None], self: ViewRelay, places: Co
     return
 
 
+def _bear_silence(right: Callable[..., int], self: ShardFeed) -> int:
+    return _FAR_US
+
+
+def _fall_back_to_nobody(right: Callable[..., Any], self: ShardFeed, ended: Resubscribe, now_us: int) -> Any:
+    """The pause after a stream of an edge never ends."""
+    was_edge = self.choice.source.kind is SourceKind.EDGE
+    result = right(self, ended, now_us)
+    return replace(result, pause_us=_FAR_US) if was_edge and result.pause_us else result
+
+
 def _keep_old_lengths(right: Callable[..., Any], self: WorkerAgent) -> Any:
     return ()
 
 
 BUGS = {
+    "silence_borne": Bug(
+        "a stream that says nothing is waited for", ((ShardFeed, "silent_at_us", _bear_silence),), 5
+    ),
+    "no_way_back_to_the_unit": Bug(
+        "an edge that fails is not left for the unit", ((ShardFeed, "ended", _fall_back_to_nobody),), 5
+    ),
     "resync_skipped": Bug(
         "a view that misses patches waits for them", ((IndexFollower, "on_message", _skip_a_resync),), 5
     ),
