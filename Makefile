@@ -7,8 +7,9 @@ BIN := .venv/bin
 PACKAGES := kvcompass services simulator lab cli
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-annotate
 SOURCES := $(PACKAGES) tests bench
+ENGINES ?= sglang-0.5.10 sglang-0.5.23
 
-.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e check format lint types contracts proto lock bench convergence faults compose-test netem-test dashboard dashboard-schema clean
+.PHONY: help setup setup-dev setup-simulator demo lab test test-unit test-e2e test-engines check format lint types contracts proto lock lock-engines bench convergence faults compose-test netem-test dashboard dashboard-schema clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -54,10 +55,16 @@ lab: setup ## A three-region fleet that stays up until Ctrl-C
 test: setup-dev test-unit test-e2e ## Every test: laws, services, then real processes
 
 test-unit: setup-dev
-	$(BIN)/python -m pytest -n 2 tests --ignore=tests/e2e
+	$(BIN)/python -m pytest -n 2 tests --ignore=tests/e2e --ignore=tests/engines
 
 test-e2e: setup-dev
 	$(BIN)/python -m pytest tests/e2e
+	$(BIN)/python -m pytest tests/engines
+
+test-engines: setup-dev ## Real SGLang servers and caches on CPUs: 20 minutes, 6 GB in .venv-engines (docs/deploy-engines.md)
+	$(BIN)/python -m tests.engines.real.install $(ENGINES)
+	KVCOMPASS_ENGINES="$(ENGINES)" $(BIN)/python -m pytest tests/engines
+	KVCOMPASS_ENGINES="$(ENGINES)" $(BIN)/python -m pytest tests/conformance --timeout 600
 
 check: setup-dev format lint types contracts ## Format, lint, types, import contracts and fast tests
 	$(BIN)/python -m pytest -q -n 2 -m "not slow" tests/unit tests/architecture
@@ -82,6 +89,13 @@ lock: setup-dev ## Pin the dependencies of pyproject.toml anew
 	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab pyproject.toml -o requirements/lab.lock
 	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra simulator -c requirements/lab.lock pyproject.toml -o requirements/simulator.lock
 	$(BIN)/uv pip compile $(LOCK_FLAGS) --extra lab --extra simulator --extra dev -c requirements/simulator.lock pyproject.toml -o requirements/dev.lock
+
+lock-engines: setup-dev ## Pin the dependencies of the real engines of `make test-engines` anew
+	$(BIN)/python -m pip install --quiet uv
+	cd requirements/engines && for name in $(ENGINES); do \
+	  ../../$(BIN)/uv pip compile $(LOCK_FLAGS) --override no-torch.txt $$name.in -o $$name.lock; \
+	  echo "$${name/-/==}" | ../../$(BIN)/uv pip compile $(LOCK_FLAGS) --no-deps - >> $$name.lock; \
+	done
 
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json
 	$(BIN)/python -m bench.index --json out/bench/index.json
@@ -110,4 +124,4 @@ dashboard-schema: ## Type-check the dashboard against Grafana's own types; needs
 	cd deploy/compose/grafana/schema && npm ci --silent && npm run check
 
 clean: ## Remove everything that make created
-	rm -rf .venv out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-engines out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -5,26 +5,35 @@
 
 The engine must be idle and stay so: the suite empties its cache before every test.
 KVCOMPASS_ENGINE_VOCABULARY bounds the token ids of its prompts (500 unless set). See docs/engine-double.md.
+KVCOMPASS_ENGINES names installed engines instead, which are started for the suite: `make test-engines`.
 """
 
 import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from lab.ports import LoopbackPorts
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 from tests.conformance.engine_under_test import EngineUnderTest, attach
+from tests.engines.engine import Place
+from tests.engines.real.homes import RELEASES
+from tests.engines.real.sglang import Sglang
 
 ANY_PORT = "tcp://127.0.0.1:*"
 REAL_URL = os.environ.get("KVCOMPASS_ENGINE_URL", "")
-ENGINES = ["real"] if REAL_URL else [f"double {version}" for version in PROFILES]
+INSTALLED = os.environ.get("KVCOMPASS_ENGINES", "").split()
+ENGINES = ["real"] if REAL_URL else INSTALLED or [f"double {version}" for version in PROFILES]
 SETTINGS: dict[str, Any] = {
     "address": "127.0.0.1:0",
     "model": "m",
@@ -39,6 +48,21 @@ SETTINGS: dict[str, Any] = {
 VOCABULARY = int(os.environ.get("KVCOMPASS_ENGINE_VOCABULARY", "500"))
 
 
+@contextmanager
+def started(name: str) -> Iterator[Place]:
+    """An installed engine, for as long as the context lasts."""
+    directory = Path(tempfile.mkdtemp(prefix="kvcompass-engine-"))
+    ports = LoopbackPorts(random.Random(os.urandom(8)))
+    place = Place(ports.address(), ports.address(), ports.address(), directory)
+    server = Sglang(place, RELEASES[name])
+    try:
+        server.start()
+        yield place
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @asynccontextmanager
 async def attached_to(name: str, **changes: Any) -> AsyncIterator[EngineUnderTest]:
     """The real engine, or a double that is started for it with other settings than SETTINGS."""
@@ -49,6 +73,18 @@ async def attached_to(name: str, **changes: Any) -> AsyncIterator[EngineUnderTes
             REAL_URL, events, replay, vocabulary=VOCABULARY, seed=seed, settled_ms=500
         ) as engine:
             yield engine
+        return
+    if name in INSTALLED:
+        with started(name) as place:
+            async with attach(
+                place.url,
+                f"tcp://{place.events}",
+                f"tcp://{place.replay}",
+                vocabulary=VOCABULARY,
+                seed=random.randrange(2**32),
+                settled_ms=500,
+            ) as engine:
+                yield engine
         return
     version = name.removeprefix("double ")
     server = MockServer(
@@ -87,6 +123,8 @@ async def engine(attached: EngineUnderTest) -> EngineUnderTest:
 @pytest_asyncio.fixture(params=ENGINES, loop_scope="session")
 async def tiered(request: pytest.FixtureRequest) -> AsyncIterator[EngineUnderTest]:
     """An engine with a host tier of twice its cache, idle and empty. Skips a real one that has none."""
+    if request.param in INSTALLED:
+        pytest.skip("a server without a GPU has no host tier; tests/engines asks its cache alone")
     async with attached_to(request.param, host_cache_tokens=2 * SETTINGS["cache_tokens"]) as engine:
         if not engine.info.get("enable_hierarchical_cache"):
             pytest.skip("the engine has no host tier: --enable-hierarchical-cache")
