@@ -186,8 +186,8 @@ class WithHost(Plain):
 
 
 class WithHostLate(WithHost):
-    """The same, copied when they are evicted. The host never fills: this version evicts a parent from it while a
-    child is about to be copied there, and then fails an assertion of its own."""
+    """The same, copied when they are evicted. The host never fills: this version evicts a parent from it
+    while a child is about to be copied there, and then fails an assertion of its own."""
 
     policy = "write_back"
     host_tokens = 1 << 30
