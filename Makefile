@@ -103,6 +103,7 @@ bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*
 	$(BIN)/python -m bench.ladder --json out/bench/ladder.json
 	$(BIN)/python -m bench.engine_model --json out/bench/engine_model.json
 	$(BIN)/python -m bench.unit_snapshot --json out/bench/unit_snapshot.json
+	$(BIN)/python -m bench.agent --json out/bench/agent.json
 
 convergence: setup ## Tries the replication under 1,000 random schedules of faults, and writes out/convergence.json
 	$(BIN)/python -m simulator.convergence --json out/convergence.json

@@ -81,5 +81,6 @@ class BlockRun:
 
     def keep_hashers(self, end: int) -> None:
         """Forget the running hashes of longer prefixes than `end` tokens."""
-        kept = sum([hasher.length <= end for hasher in self.hashers])
-        self.hashers = self.hashers[:kept]
+        if self.hashers:
+            kept = sum([hasher.length <= end for hasher in self.hashers])
+            self.hashers = self.hashers[:kept]
