@@ -6,7 +6,7 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
@@ -18,27 +18,23 @@ import zmq
 import zmq.asyncio
 from numpy.typing import NDArray
 
+from bench.agent.fleet import CACHE_TOKENS, plan_of, processes_of
 from bench.agent.memory import PROMPT, resident_bytes
+from bench.agent.shares import Shares
 from kvcompass.index import IndexView, index_shape
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels import registered_lengths
 from kvcompass.plan.dump import dump_plan
 from kvcompass.plan.layout import layout_fields
-from kvcompass.plan.model import MaintenanceUnit, Plan
 from kvcompass.roles.index_follower import IndexFollower
 from kvcompass.roles.messages import PROTOCOL_VERSION, Handshake, PatchGroups
 from kvcompass.warm import warm
 from lab.ports import LoopbackPorts
-from lab.process import LabProcess, ProcessSpec, stop_all, wait_ready
-from lab.toml import Value, dump_toml
+from lab.process import LabProcess, stop_all, wait_ready
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
-from services.runtime.plan_file import load_plan
 from services.wire import index, rpc
 
-PLAN: Final = Path(__file__).parents[2] / "deploy" / "plans" / "three-regions.toml"
-CACHE_TOKENS: Final = 150_000
-"""Of the double: full in the first seconds, so that as much is removed as is stored."""
 _START_S: Final = 180.0
 _SETTLE_S: Final = 2.0
 _FOLLOWER: Final = "bench"
@@ -92,42 +88,9 @@ class _Run:
         engine, events, replay, *ops = (ports.address() for _ in range(6))
         self._engine = engine
         self._events = f"tcp://{events}"
-        self._plan = _plan(page, ports, engine, self._events, f"tcp://{replay}")
+        self._plan = plan_of(page, ports, engine, self._events, f"tcp://{replay}")
         (folder / "plan.toml").write_text(dump_plan(self._plan), "utf-8")
-        double: dict[str, Value] = {
-            "address": engine,
-            "model": self._plan.model.id,
-            "page_size": page,
-            "cache_tokens": CACHE_TOKENS,
-            "event_endpoint": self._events,
-            "replay_endpoint": f"tcp://{replay}",
-            "event_profile": version,
-            "log_level": "warning",
-            "timing": {"prefill_ms_per_token": 0.001, "prefill_ms_per_token_squared": 0.0},
-        }
-        maintenance: dict[str, Value] = {
-            "plan": "plan.toml",
-            "id": self._plan.units[0].id,
-            "ops_address": ops[0],
-        }
-        agent: dict[str, Value] = {
-            "plan": "plan.toml",
-            "workers": [self._plan.workers[0].id],
-            "ops_address": ops[1],
-        }
-        edge: dict[str, Value] = {
-            "plan": "plan.toml",
-            "id": self._plan.edges[0].id,
-            "ops_address": ops[2],
-            "peer_key": "a key of this benchmark alone, 32 bytes",
-            "lab_mode": True,
-        }
-        specs = (
-            ProcessSpec("engine", "services.mock_sglang", dump_toml(double), engine, "/v1/models"),
-            ProcessSpec("unit", "services.maintenance", dump_toml(maintenance), ops[0]),
-            ProcessSpec("edge", "services.edge", dump_toml(edge), ops[2]),
-            ProcessSpec("agent", "services.worker_agent", dump_toml(agent), ops[1]),
-        )
+        specs = processes_of(self._plan, version, ops)
         self.processes = [LabProcess(spec, folder) for spec in specs]
         self._told_at: dict[int, float] = {}
         """By key: the engine's time of the batch that completed it, s since 1970."""
@@ -158,12 +121,12 @@ class _Run:
             asyncio.create_task(self._listen()),
         ]
         await asyncio.wait_for(ready.wait(), _START_S)
-        idle = _Shares(self.processes)
+        idle = Shares(self.processes)
         await asyncio.sleep(min(seconds, 5.0))
         idle_share = idle.taken()["agent"]
         sending = asyncio.create_task(self._send(rate))
         await asyncio.sleep(_SETTLE_S + CACHE_TOKENS / self._page / rate)
-        began, shares = time.time(), _Shares(self.processes)
+        began, shares = time.time(), Shares(self.processes)
         await asyncio.sleep(seconds)
         ended, taken = time.time(), shares.taken()
         sending.cancel()
@@ -280,49 +243,10 @@ class _Run:
         )
 
 
-class _Shares:
-    """Shares of a core that processes take from here on (Linux)."""
-
-    def __init__(self, processes: list[LabProcess]) -> None:
-        self._processes = processes
-        self._before = self._booked_s()
-        self._began = time.monotonic()
-
-    def taken(self) -> dict[str, float]:
-        """Until now, by the process's name."""
-        seconds = time.monotonic() - self._began
-        return {name: (booked - self._before[name]) / seconds for name, booked in self._booked_s().items()}
-
-    def _booked_s(self) -> dict[str, float]:
-        tick = os.sysconf("SC_CLK_TCK")
-        booked = {}
-        for process in self._processes:
-            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-            booked[process.spec.name] = (int(fields[11]) + int(fields[12])) / tick
-        return booked
-
-
 def _store_fields(event: Any) -> tuple[Any, Any, Any, Any]:
     """Kind, names, parent and tokens of an event in either form, as far as it has them."""
     if isinstance(event, dict):
-        fields = map(event.get, ("type", "block_hashes", "parent_block_hash", "token_ids"))
-    else:
-        fields = iter((*event, None, None, None)[:4])
-    kind, names, parent, tokens = fields
-    return kind, names, parent, tokens
-
-
-def _plan(page: int, ports: LoopbackPorts, engine: str, events: str, replay: str) -> Plan:
-    """The example plan's first region with one worker, one unit and one edge."""
-    plan = load_plan(PLAN)
-    edge, worker = plan.edges[0], plan.workers[0]
-    addresses = {name: ports.address() for name in ("address", "peer_address", "grpc_address", "ops_address")}
-    return replace(
-        plan,
-        model=replace(plan.model, block_size=page),
-        regions=(worker.region,),
-        wan_ms=((plan.wan_ms[0][0],),),
-        edges=(replace(edge, **addresses),),
-        units=(MaintenanceUnit("unit-0", 0, worker.region, ports.address()),),
-        workers=(replace(worker, url=f"http://{engine}", events=events, replay=replay, ops_address=""),),
-    )
+        names = ("type", "block_hashes", "parent_block_hash", "token_ids")
+        event = [event.get(name) for name in names]
+    kind, hashes, parent, tokens = (*event, None, None, None)[:4]
+    return kind, hashes, parent, tokens
