@@ -138,3 +138,5 @@ class Rival:
     """The work whose parameters and rules it takes, in one line; for reports."""
     is_bound: bool = False
     """It may ask `Site.engine_now`: no policy, but a bound on policies."""
+    regional: bool = False
+    """It knows the workers of a request's own region alone, and never sends one elsewhere."""

@@ -86,5 +86,8 @@ class PrefixAware(Indifferent):
 
 
 PREFIX_AWARE = Rival(
-    PrefixAware.name, PrefixAware, "SGLang's router, policy cache_aware with its defaults, one a region"
+    PrefixAware.name,
+    PrefixAware,
+    "SGLang's router, policy cache_aware with its defaults, one a region",
+    regional=True,
 )

@@ -13,6 +13,7 @@ from kvcompass.wan import Link
 from simulator.reading import Reading
 from simulator.request import Request
 from simulator.rivals.broadcast import PERIOD_US
+from simulator.rivals.chunk_names import chunk_names
 from simulator.rivals.indifferent import Indifferent
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.registry import RIVALS
@@ -26,7 +27,11 @@ BOUNDS = [name for name, rival in RIVALS.items() if rival.is_bound]
 
 
 def _requests(elsewhere: int) -> list[Request]:
-    """The same requests in region 0, and others elsewhere: of one half of its families or the other."""
+    """The same requests in region 0, and others elsewhere: of one half of its families or the other.
+
+    Every other one elsewhere is nothing but what its family shares, so that who keeps whole prompts by their
+    names finds them in region 0's.
+    """
     stream = np.random.Generator(np.random.PCG64(5))
     here = [
         ask(i, 60.0 * i, 0, text(int(stream.integers(60)), 8 * PAGE), text(i, 3 * PAGE), answer=20)
@@ -38,17 +43,17 @@ def _requests(elsewhere: int) -> list[Request]:
             i,
             float(stream.uniform(0, 4_800)),
             int(stream.integers(1, 3)),
-            text(30 * elsewhere + int(stream.integers(30)), 9 * PAGE),
+            text(30 * elsewhere + int(stream.integers(30)), (8 + i % 2) * PAGE),
         )
         for i in range(80, 160)
     ]
     return here + there
 
 
-def _decided_early(name: str, elsewhere: int) -> list[tuple[int, int, int, int]]:
+def _decided_early(rival: Rival, elsewhere: int) -> list[tuple[int, int, int, int]]:
     """What region 0 decided before anything from elsewhere could be there."""
     run = Run(
-        RIVALS[name],
+        rival,
         _requests(elsewhere),
         small_fleet(wan_ms=1.0),
         link_of=lambda a, b: Link(0.5 if a == b else FAR_MS),
@@ -58,10 +63,48 @@ def _decided_early(name: str, elsewhere: int) -> list[tuple[int, int, int, int]]
 
 @pytest.mark.parametrize("name", HONEST)
 def test_what_happens_elsewhere_changes_no_decision_before_it_can_be_known(name: str) -> None:
-    decided = _decided_early(name, 0)
-    assert decided == _decided_early(name, 1)
+    decided = _decided_early(RIVALS[name], 0)
+    assert decided == _decided_early(RIVALS[name], 1)
     if name != "chord":  # which asks nodes elsewhere before it decides anything
         assert len(decided) == 80
+
+
+class _OneTable(Indifferent):
+    """Keeps sessions, by the names of their prompts, in one table for all regions."""
+
+    name = "one_table"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._worker_of: dict[int, int] = {}
+
+    def arrive(self, request: Request) -> None:
+        names = chunk_names(request.prompt, PAGE)
+        known = (self._worker_of[name] for name in reversed(names) if name in self._worker_of)
+        worker = next(known, request.id % self._site.fleet.workers)
+        self._remember(names, worker)
+        self._site.dispatch(request, worker)
+
+    def _remember(self, names: list[int], worker: int) -> None:
+        self._worker_of[names[-1]] = worker
+
+    def refused(self, request: Request, worker: int) -> None:
+        self._site.fail(request)
+
+
+class _OneTableOfTurns(_OneTable):
+    """The same, but by what a next turn shares with this one: all but the last chunk."""
+
+    name = "one_table_of_turns"
+
+    def _remember(self, names: list[int], worker: int) -> None:
+        self._worker_of[names[-2]] = worker
+
+
+@pytest.mark.parametrize("router", [_OneTable, _OneTableOfTurns])
+def test_a_table_that_regions_share_breaks_that_law(router: type[_OneTable]) -> None:
+    rival = Rival(router.name, router, "nobody")
+    assert _decided_early(rival, 0) != _decided_early(rival, 1)
 
 
 @pytest.mark.parametrize("name", BOUNDS)

@@ -9,7 +9,9 @@ import pytest
 from kvcompass.engine_model import EngineConfig
 from kvcompass.wan import Link
 from simulator.request import Request
+from simulator.rivals.indifferent import Indifferent
 from simulator.rivals.registry import RIVALS
+from simulator.router import Rival, Site
 from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 
 COLUMNS = ("worker", "submitted_us", "first_token_us", "finished_us", "cached_tokens", "claimed_tokens")
@@ -51,10 +53,11 @@ def test_engines_that_refuse_cost_no_request_that_another_would_take(name: str) 
     fleet = small_fleet(EngineConfig(page_size=PAGE, max_queued=1, max_running=1), wan_ms=5.0)
     together = [ask(i, 9_000.0 * (i // 12), 0, text("same", 40 * PAGE), text(i, PAGE)) for i in range(48)]
     run = Run(RIVALS[name], together, fleet)
-    if name == "prefix_aware":  # which knows two engines
-        assert run.world.records.failed == 48 - 4 * 4
+    failed = run.world.records.failed
+    if RIVALS[name].regional:
+        assert failed == 48 - 4 * 4, "region 0 has two engines, and its router tries both"
     else:
-        assert run.world.records.failed == 0
+        assert failed == 0, "try each worker once, then `Site.fail`; see `Refusals`"
     if name in ("consistent_hash", "chord"):  # which think of one for all of them
         assert run.column("attempts").max() >= 6
 
@@ -82,6 +85,66 @@ def test_lossy_shaking_and_cut_links_lose_no_request_that_can_be_answered(name: 
     ended = (run.column("finished_us") > 0).sum()
     assert ended + run.world.records.failed == len(requests)
     assert ended >= len(requests) // 2
+
+
+CRAMPED = 0
+"""The worker of region 0 whose cache has no room for a long prompt."""
+LATER_MS = 200_000.0
+
+
+def _given_the_cramped(rival: Rival, before: int) -> int:
+    """How many of 60 short requests to an idle fleet the cramped worker gets, after `before` long ones.
+
+    All prompts are different. What it is given of the long ones never gets an answer; the others answer them.
+    """
+    fleet = small_fleet()
+    engines = tuple(
+        replace(engine, cache_tokens=20 * PAGE) if worker == CRAMPED else engine
+        for worker, engine in enumerate(fleet.engines)
+    )
+    long = [ask(i, 500.0 * i, 0, text(("long", i), 40 * PAGE)) for i in range(before)]
+    short = [ask(before + i, LATER_MS + 500.0 * i, 0, text(("short", i), 4 * PAGE)) for i in range(60)]
+    run = Run(rival, long + short, replace(fleet, engines=engines))
+    assert before == 0 or run.world.records.failed > 0, "nothing was lost"
+    assert run.world.records.failed <= before
+    return run.workers[before:].count(CRAMPED)
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_who_lost_answers_is_given_requests_as_before(name: str) -> None:
+    usual = _given_the_cramped(RIVALS[name], 0)
+    assert usual > 0
+    after = _given_the_cramped(RIVALS[name], 120)
+    assert after >= usual / 3, "what is counted of a request ends with `finished`, `lost` and `refused` alike"
+
+
+class _Forgetful(Indifferent):
+    """The least of its own requests in flight, of which it never takes off those that were lost."""
+
+    name = "forgetful"
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._in_flight = [0] * site.fleet.workers
+
+    def arrive(self, request: Request) -> None:
+        worker = min(
+            range(len(self._in_flight)), key=lambda one: (self._in_flight[one], (one + request.id) % 6)
+        )
+        self._in_flight[worker] += 1
+        self._site.dispatch(request, worker)
+
+    def finished(self, request: Request, worker: int, cached_tokens: int) -> None:
+        self._in_flight[worker] -= 1
+
+    def refused(self, request: Request, worker: int) -> None:
+        self._site.fail(request)
+
+
+def test_counts_that_lost_answers_leave_break_that_law() -> None:
+    rival = Rival(_Forgetful.name, _Forgetful, "nobody")
+    assert _given_the_cramped(rival, 0) == 10
+    assert _given_the_cramped(rival, 120) == 0
 
 
 def _cut(site: object, a: int, b: int, parted: bool) -> None:
