@@ -22,6 +22,7 @@ _OPTIONS: Final = {
     "json": "--json",
     "png": "--png",
     "KVCOMPASS_DATA": "--data",
+    "tokenizer": "--tokenizer",
     "jobs": "--jobs",
 }
 """The option behind a field that an error names."""
@@ -53,7 +54,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="+",
         type=_positive,
         metavar="X",
-        help="multiple of the fleet's measured no-reuse capacity; with --sweep several [0.9]",
+        help="multiple of the fleet's no-reuse capacity; with --sweep several [0.9]",
     )
     much.add_argument(
         "--rate", type=_positive, metavar="N", help="requests/s of the whole fleet, in place of it"
@@ -62,7 +63,8 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
         "--arrivals",
         choices=("poisson", "bursty", "recorded", "closed"),
         default="poisson",
-        help="how requests follow one another [%(default)s]",
+        help="how requests follow one another; `recorded`: at a trace's own instants, and its own speed "
+        "unless --load or --rate say otherwise [%(default)s]",
     )
     much.add_argument("--users", type=_count, default=256, metavar="N", help="with `closed` [%(default)s]")
     much.add_argument(
@@ -153,28 +155,42 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0.0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be above 0")
     return value
 
 
 def _not_negative(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0.0 <= value < float("inf"):
         raise argparse.ArgumentTypeError("must not be negative")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
 
 
 def _whole(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if value < 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None

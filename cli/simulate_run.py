@@ -16,13 +16,24 @@ from simulator.experiments.document import as_json
 from simulator.experiments.policies import POLICIES, usual_eviction
 from simulator.experiments.progress import SweepProgress, duration
 from simulator.experiments.store import CellStore, write_whole
-from simulator.experiments.study import LOADS, SEEDS, Grid, capacity, cells, rows_of, unit
+from simulator.experiments.study import (
+    LOADS,
+    SEEDS,
+    Grid,
+    capacity,
+    cells,
+    recorded_rate,
+    rows_of,
+    try_workload,
+    unit,
+)
 from simulator.experiments.sweep import Swept, run_cells
 from simulator.fleets.named import NAMED
 from simulator.results.plot import need_plots, save_plot
 from simulator.results.table import print_rows, wide
 from simulator.workloads import WORKLOADS, Capacity
 from simulator.workloads.options import data_folder
+from simulator.workloads.traces.row import TraceError
 
 _WARM_UP_SHARE: Final = 0.25
 _LOAD: Final = 0.9
@@ -34,11 +45,21 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         SimulationError, PlanError: Something asked for is not there, or does not fit together.
     """
-    setting, grid = _setting(options), _grid(options)
+    try:
+        return _run(options)
+    except TraceError as error:
+        # Its own field is one of the file's.
+        raise SimulationError(str(error), field="workload") from error
+
+
+def _run(options: argparse.Namespace) -> int:
+    setting = _setting(options)
     _writable(options.json, "json")
     _writable(options.png, "png")
     if options.png is not None:
-        need_plots()
+        need_plots(options.png)
+    try_workload(setting)
+    grid = _grid(options, setting)
     console = Console()
     wide(console)
     found = {seed: capacity(setting, seed) for seed in grid.seeds} if grid.loads else {}
@@ -68,6 +89,11 @@ def print_names() -> None:
 
 
 def _setting(options: argparse.Namespace) -> Setting:
+    if options.tokenizer is not None and options.workload in WORKLOADS:
+        message = (
+            f"{options.workload} has no texts of yours; leave it out, or give a chat export or a plain file"
+        )
+        raise SimulationError(message, field="tokenizer")
     data = data_folder({"KVCOMPASS_DATA": options.data or ""})
     warm_up = round(_WARM_UP_SHARE * options.requests) if options.warm_up is None else options.warm_up
     return Setting(
@@ -90,7 +116,7 @@ def _setting(options: argparse.Namespace) -> Setting:
     )
 
 
-def _grid(options: argparse.Namespace) -> Grid:
+def _grid(options: argparse.Namespace, setting: Setting) -> Grid:
     loads, seeds = tuple(options.load or ()), tuple(options.seed or ())
     for option, given in (("load", loads), ("seed", seeds)):
         if len(given) > 1 and not options.sweep:
@@ -104,12 +130,16 @@ def _grid(options: argparse.Namespace) -> Grid:
         raise SimulationError(
             "closed: here --users say how much is asked; leave --load and --rate out", field="arrivals"
         )
-    if not loads and options.rate is None and not closed:
-        loads = LOADS if options.sweep else (_LOAD,)
+    rate_per_s = options.rate
+    if not loads and rate_per_s is None and not closed:
+        if options.arrivals == "recorded":
+            rate_per_s = recorded_rate(setting)
+        else:
+            loads = LOADS if options.sweep else (_LOAD,)
     return Grid(
         policies=tuple(POLICIES) if options.policy == ["all"] else tuple(dict.fromkeys(options.policy)),
         loads=loads,
-        rate_per_s=options.rate,
+        rate_per_s=rate_per_s,
         seeds=seeds or (SEEDS if options.sweep else SEEDS[:1]),
     )
 

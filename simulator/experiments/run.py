@@ -116,7 +116,8 @@ def run_cell(cell: Cell, on_progress: Callable[[int], None] | None = None) -> Fi
     if not counts.any():
         raise SimulationError(
             f"{source.label} has {world.records.rows} requests, none beyond the warm-up of "
-            f"{cell.setting.warm_up} and {cell.setting.warm_up_s:g} s; ask for a shorter one",
+            f"{cell.setting.warm_up} and {cell.setting.warm_up_s:g} s; measure all of them with "
+            f"--warm-up 0 --seconds 0 0, or ask for a shorter one",
             field="warm-up",
         )
     figures = run_figures(fleet, columns(world.records), watch.watched(), counts)

@@ -9,7 +9,7 @@ from simulator.experiments.cell import Cell, Setting
 from simulator.experiments.policies import policy_named
 from simulator.experiments.run import Finished, fleet_of, options_of
 from simulator.results.rows import Row, Run, rows
-from simulator.workloads import Capacity, capacity_of
+from simulator.workloads import Capacity, capacity_of, read_beginning, recorded_rate_per_s
 
 LOADS: Final = (0.5, 0.9, 1.2, 1.6, 2.0)
 """Of a sweep: from hardly any waits to where nothing but reuse can keep up."""
@@ -37,6 +37,25 @@ def capacity(setting: Setting, seed: int) -> Capacity:
         SimulationError: Fleet or workload cannot be had.
     """
     return capacity_of(setting.workload, fleet=fleet_of(setting), seed=seed, options=options_of(setting))
+
+
+def recorded_rate(setting: Setting) -> float:
+    """Return the requests a second at which a setting's workload was recorded.
+
+    Raises:
+        SimulationError: Fleet or workload cannot be had, or it was not recorded.
+    """
+    return recorded_rate_per_s(setting.workload, fleet=fleet_of(setting), options=options_of(setting))
+
+
+def try_workload(setting: Setting) -> None:
+    """Read the beginning of a workload's file before anything is run.
+
+    Raises:
+        SimulationError: Fleet or workload cannot be had.
+        TraceError: The file is faulty, with line and field.
+    """
+    read_beginning(setting.workload, fleet=fleet_of(setting), options=options_of(setting))
 
 
 def cells(setting: Setting, grid: Grid, capacities_per_s: Mapping[int, float] | None) -> list[Cell]:

@@ -50,14 +50,19 @@ _OVER_LOADS: Final = (
 """A panel each, and whether its axis is logarithmic."""
 
 
-def need_plots() -> None:
-    """Find out whether plots can be made.
+def need_plots(path: Path) -> None:
+    """Find out whether a plot can be made of the kind that a file's suffix says.
 
     Raises:
-        SimulationError: Matplotlib is not installed.
+        SimulationError: Matplotlib is not installed, or does not know the suffix.
     """
     if importlib.util.find_spec("matplotlib") is None:
         message = "plots need Matplotlib, which `make setup-simulator` installs; or leave the option out"
+        raise SimulationError(message, field="png")
+    from matplotlib.backend_bases import FigureCanvasBase  # slow, and not in every installation
+
+    if path.suffix.removeprefix(".").lower() not in FigureCanvasBase.get_supported_filetypes():
+        message = f"{path}: cannot be written: no kind of picture; name it .png, .svg or .pdf"
         raise SimulationError(message, field="png")
 
 
@@ -73,8 +78,8 @@ def save_plot(rows: Sequence[Row], path: Path, heading: str, unit: str) -> None:
     Raises:
         SimulationError: Matplotlib is not installed, or the file cannot be written.
     """
-    need_plots()
-    from matplotlib.figure import Figure  # takes half a second, and is no part of every installation
+    need_plots(path)
+    from matplotlib.figure import Figure
 
     several = len({row.load for row in rows}) > 1
     figure = Figure(figsize=(13.0, 8.6), dpi=110, layout="constrained")

@@ -1,6 +1,12 @@
 """Workloads: what is asked, where it starts and when it arrives."""
 
-from simulator.workloads.build import build_source, build_workload, capacity_of
+from simulator.workloads.build import (
+    build_source,
+    build_workload,
+    capacity_of,
+    read_beginning,
+    recorded_rate_per_s,
+)
 from simulator.workloads.capacity import Capacity
 from simulator.workloads.named import WORKLOADS
 from simulator.workloads.options import Arrivals, WorkloadOptions, data_folder
@@ -14,4 +20,6 @@ __all__ = [
     "build_workload",
     "capacity_of",
     "data_folder",
+    "read_beginning",
+    "recorded_rate_per_s",
 ]

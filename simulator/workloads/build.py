@@ -1,7 +1,9 @@
 """A workload's name or file, and how its requests arrive -> the source of a run's requests."""
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from simulator.errors import SimulationError
 from simulator.fleet import Fleet
@@ -15,8 +17,11 @@ from simulator.workloads.arrivals.times import ArrivalTimes
 from simulator.workloads.capacity import Capacity, no_reuse_capacity, sample_lengths
 from simulator.workloads.named import TRACE_FILES, WORKLOADS
 from simulator.workloads.options import Arrivals, WorkloadOptions
-from simulator.workloads.traces.open import ENDINGS, open_trace
+from simulator.workloads.traces.open import ENDINGS, PARQUET, open_trace
 from simulator.workloads.workload import Workload
+
+_BEGINNING: Final = 1_000
+"""Requests that tell whether a file is in the form that it seems to be in."""
 
 
 def build_source(
@@ -47,12 +52,7 @@ def build_source(
     if arrivals != "closed" and not 0 < rate_per_s < float("inf"):
         raise SimulationError(f"{rate_per_s:g} is no rate: give requests a second", field="rate_per_s")
     if arrivals == "recorded":
-        path = _trace_file(workload, options)
-        if path is None:
-            raise SimulationError(
-                f"{workload} was not recorded: take arrivals poisson, or a trace's file", field="arrivals"
-            )
-        trace, read = open_trace(path, fleet, seed, options)
+        trace, read = open_trace(_recorded_file(workload, options), fleet, seed, options)
         return RecordedLoop(trace, measure(trace.label, read(), count), rate_per_s, count)
     asked = build_workload(workload, fleet=fleet, seed=seed, options=options)
     if arrivals == "closed":
@@ -65,6 +65,35 @@ def build_source(
             field="arrivals",
         )
     return OpenLoop(asked, times[arrivals](rate_per_s, seed), count=count, settle_s=settle_s)
+
+
+def recorded_rate_per_s(
+    workload: str | Path, *, fleet: Fleet, seed: int = 0, options: WorkloadOptions | None = None
+) -> float:
+    """Return the requests a second at which a workload was recorded: at these it is played at its own speed.
+
+    Reads the whole file once.
+
+    Raises:
+        SimulationError: It was not recorded, has no times or a faulty line.
+    """
+    options = options or WorkloadOptions()
+    trace, read = open_trace(_recorded_file(workload, options), fleet, seed, options)
+    return measure(trace.label, read(), None).rate_per_s
+
+
+def read_beginning(workload: str | Path, *, fleet: Fleet, options: WorkloadOptions | None = None) -> None:
+    """Read the first requests of a workload that is a file; of others there is nothing to find out.
+
+    Raises:
+        SimulationError: There is no such workload.
+        TraceError: A fault in the file, with line and field.
+    """
+    options = options or WorkloadOptions()
+    path = _trace_file(workload, options)
+    if path is not None:
+        for entry in islice(open_trace(path, fleet, 0, options)[1](), _BEGINNING):
+            entry.begin(0, 0)
 
 
 def build_workload(
@@ -91,6 +120,15 @@ def capacity_of(
     )
 
 
+def _recorded_file(workload: str | Path, options: WorkloadOptions) -> Path:
+    path = _trace_file(workload, options)
+    if path is None:
+        raise SimulationError(
+            f"{workload} was not recorded: take arrivals poisson, or a trace's file", field="arrivals"
+        )
+    return path
+
+
 def _trace_file(workload: str | Path, options: WorkloadOptions) -> Path | None:
     """Return the file of a recorded workload; None for one that is generated."""
     name = str(workload)
@@ -100,7 +138,7 @@ def _trace_file(workload: str | Path, options: WorkloadOptions) -> Path | None:
             return file
     if name in WORKLOADS:
         return None
-    if name.endswith(ENDINGS):
+    if name.endswith((*ENDINGS, PARQUET)):
         return Path(workload)
     raise SimulationError(
         f"{name!r} is no workload: take {', '.join(WORKLOADS)}, or a file ending in {', '.join(ENDINGS)}",

@@ -91,6 +91,9 @@ def test_the_same_seed_gives_the_same_figures_and_another_does_not(tmp_path: Pat
         (["--fleet", "nowhere"], r"--fleet: 'nowhere' is no fleet: take .*paper-64"),
         (["--fleet", "gone.toml"], r"--fleet: gone.toml: cannot be read: No such file"),
         (["--workload", "nothing"], r"--workload: 'nothing' .*mixed"),
+        (["--workload", "mixd"], r"--workload: 'mixd' is no workload: .*ending in .jsonl, .json, .csv$"),
+        (["--tokenizer", "x.json"], r"--tokenizer: mixed has no texts of yours"),
+        (["--arrivals", "recorded"], r"--arrivals: mixed was not recorded"),
         (["--policy", "best"], r"--policy: 'best' is no policy: take kvcompass, .*random"),
         (["--load", "0.5", "0.9"], r"--load: give one, or add --sweep"),
         (["--sweep", "--seed", "1", "1"], r"--seed: one is given twice; leave one out"),
@@ -98,6 +101,8 @@ def test_the_same_seed_gives_the_same_figures_and_another_does_not(tmp_path: Pat
         (["--load", "0.5", "--rate", "3"], r"--load: give this or --rate, not both"),
         (["--arrivals", "closed", "--rate", "3"], r"--arrivals: closed: .*leave --load and --rate out"),
         (["--json", "/proc/nowhere/x.json"], r"--json: /proc/nowhere: cannot be made: .*choose another"),
+        (["--png", "x.xyz"], r"--png: x.xyz: cannot be written: no kind of picture; name it .png, "),
+        (["--png", "x"], r"--png: x: cannot be written: no kind of picture; name it .png, "),
         (["--png", "/proc"], r"--png: /proc: cannot be written; choose another file"),
         (["--out-dir", "/proc/nowhere"], r"--out-dir: /proc/nowhere: cannot be written to: .*another folder"),
     ],
@@ -111,21 +116,74 @@ def test_errors_name_the_option_and_the_fix(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
-        ["--load", "0"],
-        ["--load", "nan"],
-        ["--rate", "-1"],
-        ["--requests", "0"],
-        ["--warm-up", "-1"],
-        ["--jobs", "0"],
+        (["--load", "0"], "must be above 0"),
+        (["--load", "nan"], "must be above 0"),
+        (["--load", "abc"], "'abc' is not a number"),
+        (["--rate", "-1"], "must be above 0"),
+        (["--requests", "0"], "must be at least 1"),
+        (["--requests", "1.5"], "'1.5' is not a whole number"),
+        (["--warm-up", "-1"], "must not be negative"),
+        (["--jobs", "0"], "must be at least 1"),
     ],
 )
-def test_numbers_out_of_bounds_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_out_of_bounds_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         simulate(*arguments)
     assert stopped.value.code == 2
-    assert f"argument {arguments[0]}" in capsys.readouterr().err
+    assert f"argument {arguments[0]}: {said}" in capsys.readouterr().err
+
+
+TRACE = [
+    {"at_ms": 500 * place, "prompt": [["manual", 3_000], 40], "answer": 20 + place} for place in range(6)
+]
+
+
+def trace(folder: Path, *more: str) -> Path:
+    path = folder / "mine.jsonl"
+    path.write_text("\n".join([*map(json.dumps, TRACE), *more]) + "\n", "utf-8")
+    return path
+
+
+def test_a_recording_is_played_at_its_own_speed_unless_another_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = tmp_path / "x.json"
+    mine = ("--policy", "random", "--workload", trace(tmp_path), "--warm-up", "0", "--arrivals", "recorded")
+    spans = []
+    for speed in ((), ("--rate", "4.8")):
+        assert simulate(*mine, *speed, "--json", figures) == 0
+        (run,) = json.loads(figures.read_text("utf-8"))["runs"]
+        spans.append(run["figures"]["seconds"])
+        assert run["inputs"]["load"] is None
+    assert spans == pytest.approx([2.5, 1.25])
+    shown = capsys.readouterr().out
+    assert "recorded times." in shown
+    assert "recorded times 2 times as fast." in shown
+
+
+@pytest.mark.parametrize("asked", [("--load", "0.9"), ("--rate", "3"), ("--arrivals", "recorded")])
+def test_a_broken_trace_is_told_once_and_before_anything_is_run(
+    asked: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sweep, "run_cell", never)
+    broken = trace(tmp_path, '{"at_ms": 9000, "prompt": [["manual", "all"]], "answer": 5}')
+    assert simulate("--policy", "random", "round_robin", "--workload", broken, *asked) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"kvcompass simulate: --workload: {broken}, line 7, prompt: "), line
+
+
+def test_a_warm_up_longer_than_a_trace_is_told_with_the_options_that_mend_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate("--policy", "random", "--workload", trace(tmp_path), "--rate", "2") == 1
+    assert "measure all of them with --warm-up 0 --seconds 0 0" in capsys.readouterr().out
 
 
 def test_without_matplotlib_a_plot_is_refused_before_anything_is_run(

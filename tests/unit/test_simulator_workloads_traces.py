@@ -9,7 +9,7 @@ from simulator.errors import SimulationError
 from simulator.fleets import load_fleet
 from simulator.request import Request
 from simulator.source import RequestSource
-from simulator.workloads import Arrivals, WorkloadOptions, build_source
+from simulator.workloads import Arrivals, WorkloadOptions, build_source, recorded_rate_per_s
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
 FLEET = load_fleet("testbed-14")
@@ -135,7 +135,9 @@ def lines(name: str) -> list[str]:
         ("mooncake.jsonl", 3, "[0, 1, 5, 6]", "[0, 1]", "hash_ids", "expected 4"),
         ("mooncake.jsonl", 3, "4000", "500", "timestamp", "earlier"),
         ("mooncake.jsonl", 2, "1000", "-1", "timestamp", "from 0 on"),
-        ("mooncake.jsonl", 2, "{", "", "", "not valid JSON"),
+        ("mooncake.jsonl", 2, "{", "", "", ", column 12: not valid JSON: Extra data"),
+        ("mooncake.jsonl", 1, "{", "[{", "", "one object {...} a line"),
+        ("plain.jsonl", 2, "{", "[", "", "one object {...} a line"),
         ("bailian.jsonl", 2, '"search"', "3", "type", "not a string"),
         ("bailian.jsonl", 3, '"parent_chat_id": 7', '"parent_chat_id": -2', "parent_chat_id", "below -1"),
         ("azure.csv", 3, "396", "few", "ContextTokens", "not an integer"),
@@ -176,6 +178,35 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_parquet_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match="JSON lines"):
         source(tmp_path / "train.parquet")
+
+
+def test_requests_in_an_array_are_told_where_they_belong(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("[" + ", ".join(lines("plain.jsonl")) + "]", "utf-8")
+    with pytest.raises(SimulationError, match=r"line 1, conversations: missing; .*one a line, in a \.jsonl"):
+        requests(source(path))
+    path.write_text("\n".join(lines("plain.jsonl")), "utf-8")
+    with pytest.raises(SimulationError, match=r"one request a line belongs into a \.jsonl"):
+        requests(source(path))
+
+
+@pytest.mark.parametrize("name", ["mooncake.jsonl", "bailian.jsonl", "azure.csv"])
+def test_a_tokenizer_without_texts_is_refused(name: str) -> None:
+    options = WorkloadOptions(tokenizer=Path("tokenizer.json"))
+    with pytest.raises(SimulationError) as raised:
+        build_source(FIXTURES / name, fleet=FLEET, rate_per_s=1.0, seed=1, options=options)
+    assert raised.value.field == "tokenizer"
+
+
+@pytest.mark.parametrize(("name", "gaps_us"), [("plain.jsonl", [250_000, 650_000]), ("wildchat.jsonl", None)])
+def test_at_its_own_rate_a_trace_keeps_its_own_instants(name: str, gaps_us: list[int] | None) -> None:
+    own = recorded_rate_per_s(FIXTURES / name, fleet=FLEET)
+    made = source(name, "recorded", own)
+    assert made.label.endswith("recorded times")
+    found = [one.arrives_us for one in requests(made)]
+    assert found[0] == 0
+    if gaps_us is not None:
+        assert np.diff(found).tolist() == gaps_us
 
 
 def test_a_tokenizer_of_ones_own_is_used(tmp_path: Path) -> None:

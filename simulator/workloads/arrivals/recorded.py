@@ -36,7 +36,8 @@ def measure(label: str, entries: Iterable[Entry], count: int | None) -> Recordin
         if count is not None and requests >= count:
             break
     if began_us is None or ended_us == began_us:
-        raise SimulationError(f"{label} tells no rate: fewer than two instants", field="arrivals")
+        message = f"{label} tells no rate: fewer than two instants; take arrivals poisson"
+        raise SimulationError(message, field="arrivals")
     return Recording(began_us, 1e6 * requests / (ended_us - began_us))
 
 
@@ -49,7 +50,8 @@ class RecordedLoop:
 
     def __init__(self, trace: Trace, recording: Recording, rate_per_s: float, count: int | None) -> None:
         self._ratio = recording.rate_per_s / rate_per_s
-        self.label = f"{trace.label}, recorded times {1 / self._ratio:.3g} times as fast"
+        speed = "" if self._ratio == 1.0 else f" {1 / self._ratio:.3g} times as fast"
+        self.label = f"{trace.label}, recorded times{speed}"
         self._trace = trace
         self._began_us = recording.began_us
         self._count = count

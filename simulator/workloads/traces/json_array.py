@@ -74,7 +74,7 @@ def array_rows(path: Path) -> Iterator[Row]:
         with path.open(encoding="utf-8") as file:
             pieces = _Pieces(path, file)
             if pieces.after(" \t\r\n") != "[":
-                raise pieces.error("expected a JSON array [ ... ]")
+                raise pieces.error("expected a JSON array [ ... ]; one request a line belongs into a .jsonl")
             pieces.after("[ \t\r\n")
             while pieces.after(", \t\r\n") != "]":
                 line = pieces.line

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final
 
+from simulator.errors import SimulationError
 from simulator.fleet import Fleet
 from simulator.streams import random_stream
 from simulator.workloads.countries import nearest_regions
@@ -20,7 +21,10 @@ from simulator.workloads.traces.row import TraceError, json_rows
 from simulator.workloads.traces.sharegpt import read_sharegpt
 from simulator.workloads.traces.trace import Reader, Trace
 
-ENDINGS: Final = (".jsonl", ".json", ".csv", ".parquet")
+ENDINGS: Final = (".jsonl", ".json", ".csv")
+PARQUET: Final = ".parquet"
+"""Known, in order to say what to do with it, and not read."""
+_WITHOUT_TEXTS: Final = ("azure", "mooncake", "bailian")
 _PAUSE_S: Final = 5.0
 """Mean pause of a user, where a file does not tell (see `ChatRules`)."""
 
@@ -34,8 +38,11 @@ def open_trace(path: Path, fleet: Fleet, seed: int, options: WorkloadOptions) ->
 
     Raises:
         TraceError: With file, line and field.
+        SimulationError: A tokenizer is given, and nothing to use it on.
     """
     form, read = _reader(path, fleet, seed, options)
+    if options.tokenizer is not None and form in _WITHOUT_TEXTS:
+        raise SimulationError(f"{path} has no texts to cut; leave it out", field="tokenizer")
     return Trace(f"{form} {path.name}", read), read
 
 
@@ -47,7 +54,7 @@ def _reader(path: Path, fleet: Fleet, seed: int, options: WorkloadOptions) -> tu
         return "azure", lambda: read_azure(path, regions, tokens)
     if path.suffix == ".json":
         return "sharegpt", lambda: read_sharegpt(path, told)
-    if path.suffix == ".parquet":
+    if path.suffix == PARQUET:
         raise TraceError(
             f"{path}: Parquet is not read; write it as JSON lines, such as by"
             f" duckdb -c \"COPY (FROM '{path.name}') TO '{path.stem}.jsonl' (FORMAT json)\"",

@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from simulator.errors import SimulationError
+
+_ONE_A_LINE: Final = "write one object {...} a line, without an array around them"
 
 
 class TraceError(SimulationError):
@@ -97,9 +99,12 @@ def json_rows(path: Path) -> Iterator[Row]:
         try:
             values = json.loads(line)
         except JSONDecodeError as error:
-            raise TraceError(f"{path}, line {number}: not valid JSON: {error}", field="") from error
+            # An array over many lines is no JSON by its first line, which is `[`.
+            hint = f"; {_ONE_A_LINE}" if line.lstrip().startswith("[") else ""
+            message = f"{path}, line {number}, column {error.colno}: not valid JSON: {error.msg}{hint}"
+            raise TraceError(message, field="") from error
         if not isinstance(values, dict):
-            raise TraceError(f"{path}, line {number}: expected an object {{...}} on each line", field="")
+            raise TraceError(f"{path}, line {number}: {_ONE_A_LINE}", field="")
         yield Row(path, number, values)
 
 

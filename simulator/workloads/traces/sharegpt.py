@@ -29,6 +29,8 @@ def read_sharegpt(path: Path, told: Told) -> Iterator[Entry]:
         TraceError: With file, line and field.
     """
     for row in array_rows(path):
+        if "conversations" not in row and "prompt" in row:
+            raise row.error("conversations", "missing; write your own requests one a line, in a .jsonl")
         messages = row.rows("conversations")
         pairs = exchanges([(_role(message), message.text("value")) for message in messages])
         if pairs:
