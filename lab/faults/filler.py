@@ -20,7 +20,7 @@ from kvcompass.roles.messages import ReportRequest
 from kvcompass.roles.unit_report import UnitReport
 from lab.faults.held_keys import HeldKeys
 from services.runtime.epoch import new_epoch
-from services.runtime.grpc_transport import Dialer
+from services.runtime.grpc_transport import PROMPT_ANSWER_MS, Dialer
 from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging
 from services.runtime.ops import Health, OpsServer
@@ -43,7 +43,9 @@ class Filler:
     """All workers of the process. Lives inside a running event loop."""
 
     def __init__(self, settings: FillerSettings, plan: Plan) -> None:
-        dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
+        dialer = Dialer(
+            settings.connect_via, settings.tls, insecure=settings.insecure, answer_ms=PROMPT_ANSWER_MS
+        )
         layout = layout_fields(plan)
         self._channels: dict[str, grpc.aio.Channel] = {
             unit.address: dialer.channel(unit.address) for unit in plan.units

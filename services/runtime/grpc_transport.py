@@ -21,8 +21,16 @@ _WINDOWS: list[tuple[str, int]] = [
     ("grpc.http2.lookahead_bytes", 8 << 20),
     ("grpc.http2.bdp_probe", 1),
 ]
+PROMPT_ANSWER_MS: Final = 2_000
+"""For a ping, where nothing else shows that the other side stands still: an agent's units and edges."""
+PATIENT_ANSWER_MS: Final = 9_000
+"""For a ping that waits behind a snapshot: what buffers on the way hold must have left by then. A loopback
+relay's hold 4 MB (0.45 MB/s); those of TCP alone two round trips, queues included."""
+
 _KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 1_000),
+    # As TCP's user timeout: on a way that confirms nothing for so long a connection is broken. A process that
+    # stands still does not show by it, for its kernel confirms what comes.
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -41,6 +49,7 @@ _CLIENT: list[tuple[str, int]] = [
 _SERVER: list[tuple[str, int]] = [
     *_WINDOWS,
     *_KEEPALIVE,
+    ("grpc.http2.ping_timeout_ms", PATIENT_ANSWER_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
     ("grpc.http2.max_ping_strikes", 0),
@@ -48,6 +57,8 @@ _SERVER: list[tuple[str, int]] = [
 ]
 
 
+RPCS_MOST = 4_096
+"""Streams and calls that a server serves at once; one more is answered RESOURCE_EXHAUSTED."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -59,8 +70,15 @@ class Dialer:
     """
 
     def __init__(
-        self, connect_via: Mapping[str, str], tls: TlsSettings | None = None, *, insecure: bool = False
+        self,
+        connect_via: Mapping[str, str],
+        tls: TlsSettings | None = None,
+        *,
+        insecure: bool = False,
+        answer_ms: int = PATIENT_ANSWER_MS,
     ) -> None:
+        """`answer_ms`: a channel whose ping is not answered within it is broken, whatever else comes."""
+        self._options = [*_CLIENT, ("grpc.http2.ping_timeout_ms", answer_ms)]
         self._via = dict(connect_via)
         self._tls = tls
         self._insecure = insecure
@@ -97,8 +115,8 @@ class Dialer:
         """
         target = self.component(address)
         if self._tls is None:
-            return grpc.aio.insecure_channel(target, options=_CLIENT)
-        return grpc.aio.secure_channel(target, grpc_channel_credentials(self._tls), options=_CLIENT)
+            return grpc.aio.insecure_channel(target, options=self._options)
+        return grpc.aio.secure_channel(target, grpc_channel_credentials(self._tls), options=self._options)
 
 
 async def serve_grpc(
@@ -116,7 +134,7 @@ async def serve_grpc(
     check_plain_text(address, tls, insecure=insecure)
     host, port = split_address(address)
     _check_bindable(address, setting)
-    server = grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=4_096)
+    server = grpc.aio.server(options=_SERVER, maximum_concurrent_rpcs=RPCS_MOST)
     register(server)
     target = join_address(host, port)
     try:

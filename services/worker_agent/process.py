@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component
-from services.runtime.grpc_transport import Dialer
+from services.runtime.grpc_transport import PROMPT_ANSWER_MS, Dialer
 from services.runtime.ops import OpsServer
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
@@ -33,7 +33,9 @@ class AgentProcess:
                 raise SettingsError(
                     f"{worker_id!r} is no worker of the plan; it has {', '.join(known)}", field="workers"
                 )
-        self._dialer = Dialer(settings.connect_via, settings.tls, insecure=settings.insecure)
+        self._dialer = Dialer(
+            settings.connect_via, settings.tls, insecure=settings.insecure, answer_ms=PROMPT_ANSWER_MS
+        )
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._context = zmq.asyncio.Context()
         layout = layout_fields(plan)

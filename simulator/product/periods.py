@@ -38,5 +38,6 @@ CONNECT_US: Final = 2_000_000
 RETRY_AFTER_US: Final = 1_000_000
 """`services.edge.forwarding.forward`: how long a worker that refuses is left alone when it does not say."""
 KEEPALIVE_US: Final = 3_000_000
-"""`services.runtime.grpc_transport`: a ping after a second of silence; two more, and the connection is
-broken."""
+"""`services.runtime.grpc_transport`: a ping after a second of silence; two more, and a connection on which
+nothing passes is broken, at both ends. So is an agent's to a process that stands still (edges notice that by
+themselves)."""

@@ -38,8 +38,11 @@ def test_periods_are_the_services_defaults() -> None:
     assert 1e6 * Timeouts().suspect_s == periods.AVOID_US
     assert 1e6 * Timeouts().connect_s == periods.CONNECT_US
     keepalive = dict(grpc_transport._KEEPALIVE)
-    keepalive_ms = keepalive["grpc.keepalive_time_ms"] + keepalive["grpc.keepalive_timeout_ms"]
-    assert 1_000 * keepalive_ms == periods.KEEPALIVE_US
+    idle_ms, unconfirmed_ms = keepalive["grpc.keepalive_time_ms"], keepalive["grpc.keepalive_timeout_ms"]
+    assert 1_000 * (idle_ms + unconfirmed_ms) == periods.KEEPALIVE_US, "where nothing passes"
+    assert 1_000 * (idle_ms + grpc_transport.PROMPT_ANSWER_MS) == periods.KEEPALIVE_US, (
+        "a process that stands"
+    )
     assert periods.RETRY_AFTER_US == 1e6 * forward._DEFAULT_RETRY_AFTER_S
 
 
