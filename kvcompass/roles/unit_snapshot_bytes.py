@@ -24,6 +24,9 @@ MAGIC: Final = b"KVCUNIT\n"
 FORMAT: Final = 1
 _FRONT: Final = struct.Struct("<8sIIQ")
 _KEY_BYTES: Final = 8
+_COUNT_BITS: Final = 62
+"""An epoch is microseconds, a sequence one a change: a unit that goes on from one so large goes beyond what
+messages and tables hold."""
 _PART: Final = 65_536
 """Keys or values in one part of the bytes: half a megabyte."""
 
@@ -175,4 +178,6 @@ def _head(raw: Mapping[str, Any]) -> SnapshotHead:
         numbers += (each.table, each.slot, each.entries, each.holdings_digest)
     if not all(type(number) is int and number >= 0 for number in numbers) or type(head.layout) is not dict:
         raise TypeError("a field is of another type")
+    if max(head.epoch, head.sequence) >> _COUNT_BITS:
+        raise ValueError("no unit counts so far")
     return head

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kvcompass.plan.layout import layout_fields
+from kvcompass.roles.messages import Watermark
 from kvcompass.roles.unit_snapshot import restored_unit, snapshot_bytes_most
 from kvcompass.roles.unit_snapshot_bytes import (
     FORMAT,
@@ -22,6 +23,7 @@ from kvcompass.roles.unit_snapshot_bytes import (
     SnapshotRefusedError,
     bytes_of,
 )
+from services.wire.index import decode_unit_to_edge, encode_unit_to_edge
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_table import DictTables
 from tests.models.unit_snapshots import held, random_holdings, real_tables, restored, settled_unit, written
@@ -160,6 +162,10 @@ def rewritten(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
         lambda raw: raw.pop("epoch") and None,
         lambda raw: raw.update(sequence="1"),
         lambda raw: raw.update(plan_version=None),
+        lambda raw: raw.update(epoch=2**64 - 1),
+        lambda raw: raw.update(epoch=2**62),
+        lambda raw: raw.update(sequence=2**62),
+        lambda raw: raw.update(epoch=10**30),
         lambda raw: raw.update(value_bits=24),
         lambda raw: raw.update(value_bits=0),
         lambda raw: raw.update(workers=[{"id": "a-0"}]),
@@ -176,6 +182,16 @@ def rewritten(data: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
 )
 def test_a_header_that_makes_no_sense_is_refused(data, change):
     assert refusal(rewritten(data, change)) is RestoreOutcome.CORRUPT
+
+
+def test_a_unit_that_goes_on_from_the_farthest_can_say_where_it_is(data):
+    """What comes after the largest that is taken still fits a message, and a view's own numbers."""
+    unit = restored(
+        rewritten(data, lambda raw: raw.update(epoch=2**62 - 1, sequence=2**62 - 1)), PLAN, epoch=7
+    )
+    assert unit.epoch == 2**62
+    said = encode_unit_to_edge(Watermark(unit.epoch, unit.sequence, unit.digest))
+    assert decode_unit_to_edge(said) == Watermark(unit.epoch, unit.sequence, unit.digest)
 
 
 def test_a_header_that_says_the_same_in_other_words_is_taken(data):
