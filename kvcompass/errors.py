@@ -1,6 +1,9 @@
 """The three kinds of error: programmers' (assertions), expected (values, counted) and operating (these)."""
 
 from collections.abc import Mapping
+from typing import Final
+
+_EXCERPT: Final = 64
 
 
 class KVCompassError(Exception):
@@ -9,6 +12,13 @@ class KVCompassError(Exception):
     def __init__(self, message: str, *, field: str = "") -> None:
         super().__init__(message)
         self.field = field
+
+
+def excerpt(text: str) -> str:
+    """What somebody unknown has sent, as a message or a log may quote it: printable, and short."""
+    if len(text) <= _EXCERPT:
+        return repr(text)
+    return f"{text[:_EXCERPT]!r} and {len(text) - _EXCERPT} letters more"
 
 
 class PlanError(KVCompassError):

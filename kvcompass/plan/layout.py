@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from kvcompass.errors import LayoutMismatchError
+from kvcompass.errors import LayoutMismatchError, excerpt
 from kvcompass.keys import KEY_VERSION
 from kvcompass.plan.model import Plan
+from kvcompass.plan.values import is_identifier
 
 HASH_VERSION: Final = 3
 """Raised by any change to how the index hashes keys or lays out a bucket."""
@@ -56,9 +57,11 @@ def check_layout(own: Mapping[str, str], other: Mapping[str, str]) -> None:
         if name.endswith(_DIGEST_SUFFIX) and (mine is None or theirs is None):
             continue
         if mine != theirs:
+            field = name if is_identifier(name) else excerpt(name)
+            there = None if theirs is None else excerpt(theirs)
             raise LayoutMismatchError(
-                f"layout differs in {name}: {mine!r} here, {theirs!r} there; both must run the same plan",
-                field=name,
+                f"layout differs in {field}: {mine!r} here, {there} there; both must run the same plan",
+                field=field,
             )
 
 

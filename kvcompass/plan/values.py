@@ -41,11 +41,16 @@ def boolean(value: object) -> bool:
 def identifier(value: object) -> str:
     """Read a name that is safe in headers, metric labels and file names."""
     name = text(value)
-    if not _ID.fullmatch(name):
+    if not is_identifier(name):
         raise BadValueError(
             f"{name!r}: use up to 63 letters, digits, '.', '_' and '-', first a letter or digit"
         )
     return name
+
+
+def is_identifier(name: str) -> bool:
+    """Whether something of a plan may have that name."""
+    return _ID.fullmatch(name) is not None
 
 
 def integer(least: int, most: int) -> Reader:

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.errors import excerpt
 from kvcompass.roles.messages import MESSAGE_KEYS_MOST, Refusal
 
 _FEW_KEYS: Final = 16
@@ -13,6 +14,11 @@ _FEW_KEYS: Final = 16
 def not_planned(worker_id: str, plan_version: int) -> Refusal:
     """The unit does not know the worker."""
     return Refusal("worker_id", f"{worker_id} is not in plan version {plan_version}; add it to the plan")
+
+
+def not_its_own(component_id: str, worker_id: str) -> Refusal:
+    """An agent dials as the worker that it reports of."""
+    return Refusal("component_id", f"{component_id} says that it reports of {excerpt(worker_id)}")
 
 
 def not_yet(worker_id: str) -> Refusal:
@@ -29,14 +35,6 @@ def too_many_keys(keys: int, most: int, plan_version: int) -> Refusal:
         "index.worker_entries_max",
         f"{keys} keys of one worker in a shard, and plan version {plan_version} allows"
         f" {most}; give agent and unit the same plan, or raise the bound",
-    )
-
-
-def went_back(worker_id: str, known: int, sequence: int) -> Refusal:
-    """An agent's numbers go up as long as its epoch is the same."""
-    return Refusal(
-        "sequence",
-        f"{worker_id} went back from {known} to {sequence} without a new epoch; restart its agent",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from kvcompass.keys.shards import keys_of
-from kvcompass.roles.agent_refusals import not_planned, not_yet, too_many_keys, unfit_keys, went_back
+from kvcompass.roles.agent_refusals import not_its_own, not_planned, not_yet, too_many_keys, unfit_keys
 from kvcompass.roles.handshake import check_handshake, superseded
 from kvcompass.roles.messages import (
     Acknowledgement,
@@ -22,6 +22,7 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.shard_writer import ShardWriter
+from kvcompass.roles.turns import Superseded, Turns
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.unit_edits import UnitEdits
 from kvcompass.roles.unit_leases import UnitLeases
@@ -67,23 +68,28 @@ class AgentsDesk:
         self._settling = settling
         self._bounds = bounds
         self._counters = counters
+        self._turns = Turns()
 
     # --- streams ----------------------------------------------------------------------------------
 
     def connected(self, hello: AgentHello, now_us: int) -> tuple[AgentSession, Welcome] | Refusal:
-        """Opens a Report stream; a stream the worker had before is replaced."""
+        """Opens a Report stream; a stream that the worker had before is over.
+
+        What counts of sequences is the new stream's: it says what is held, and that is compared.
+        """
         source = self._sources.get(hello.worker_id)
         refusal = self._refusal_of(hello, source)
         if refusal is not None or source is None:
             self._counters.refusals += 1
             assert refusal is not None
             return refusal
+        turn = self._turns.take(hello.worker_id, hello.handshake.epoch)
+        self._counters.superseded_agents += turn.instead_of is Superseded.ANOTHER
+        self._counters.superseded_streams += turn.instead_of is Superseded.SAME
         if source.epoch != hello.handshake.epoch:
             self._leases.new_agent(source, now_us)
             source.epoch = hello.handshake.epoch
-            if source.session is not None:
-                self._counters.superseded_agents += 1
-        source.session = session = AgentSession(hello.worker_id, self._plan.now.routing.lease_ms)
+        source.session = session = AgentSession(turn, self._plan.now.routing.lease_ms)
         source.sequence = hello.holdings.sequence
         self._edits.drop(source)
         source.in_step = not source.lease_ended and self._agrees(source, hello.holdings, now_us)
@@ -97,10 +103,8 @@ class AgentsDesk:
     def on_message(self, session: AgentSession, message: AgentToUnit, now_us: int) -> list[UnitToAgent]:
         """Takes the next message of a stream; returns what to answer. A Refusal ends the stream."""
         source = self._sources.get(session.worker_id)
-        if source is None:
-            return self._refused(not_planned(session.worker_id, self._plan.version))
-        if source.session is not session:
-            return self._refused(superseded(session.worker_id))
+        if source is None or source.session is not session:
+            return self._refused(self.why_over(session))
         match message:
             case Edits():
                 return self._on_edits(source, message, now_us)
@@ -122,11 +126,18 @@ class AgentsDesk:
         self._settling.look(now_us)
         return source.is_busy
 
+    def why_over(self, session: AgentSession) -> Refusal:
+        """What a stream is told whose turn is over, or whose worker has left."""
+        if session.worker_id not in self._sources:
+            return not_planned(session.worker_id, self._plan.version)
+        return superseded(session.worker_id)
+
     def disconnected(self, session: AgentSession) -> None:
         """The stream has ended.
 
         What was left undone is dropped: nobody would work it off, and the next hello is compared anew.
         """
+        self._turns.give_up(session.turn)
         source = self._sources.get(session.worker_id)
         if source is not None and source.session is session:
             source.session = None
@@ -139,14 +150,14 @@ class AgentsDesk:
         refusal = check_handshake(hello.handshake, self._layout, self._plan.version)
         if refusal is not None:
             return refusal
+        if hello.worker_id != hello.handshake.component_id:
+            return not_its_own(hello.handshake.component_id, hello.worker_id)
         if source is None:
             return not_planned(hello.worker_id, self._plan.version)
         if self._places.must_wait(hello.worker_id):
             return not_yet(hello.worker_id)
         if hello.holdings.holdings > self._plan.worker_keys_most:
             return self._too_many(hello.holdings.holdings)
-        if source.epoch == hello.handshake.epoch and hello.holdings.sequence < source.sequence:
-            return went_back(hello.worker_id, source.sequence, hello.holdings.sequence)
         return None
 
     def _on_edits(self, source: WorkerSource, edits: Edits, now_us: int) -> list[UnitToAgent]:

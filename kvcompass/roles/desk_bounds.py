@@ -15,6 +15,7 @@ class DeskBounds:
     chunk_bytes: int = 1 << 18
     """Payload of a snapshot chunk: an edge decodes one in 0.5-1 ms."""
     subscriptions: int = 1_024
+    """Subscribers at once. Those that the plan foresees have room among them; others have what is left."""
     watermark_period_us: int = 1_000_000
     """Watermarks go out at this period, when idle too; a follower that hears nothing for longer is stale."""
 
@@ -30,3 +31,5 @@ class DeskCounters:
     """Subscribers that fell off the log and were sent a snapshot."""
     stalled: int = 0
     """Streams ended since their subscriber took no message for too long."""
+    superseded_subscribers: int = 0
+    """Open streams of a subscriber whose place a newer one of it took."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from kvcompass.errors import LayoutMismatchError
+from kvcompass.errors import LayoutMismatchError, excerpt
 from kvcompass.plan.layout import check_layout, check_plan_version
+from kvcompass.plan.values import is_identifier
 from kvcompass.roles.messages import PROTOCOL_VERSION, STREAM_FIELD, Handshake, Refusal
 
 PLAN_FIELD: Final = "plan_version"
@@ -14,8 +15,14 @@ PLAN_FIELD: Final = "plan_version"
 def check_handshake(handshake: Handshake, layout: Mapping[str, str], plan_version: int) -> Refusal | None:
     """The refusal that a dialling component gets, naming the first differing field; None when it may go on.
 
-    The layout must be equal field by field; plan and protocol versions may differ by one: a change rolls out.
+    Its id must be one that a plan can have: it is kept and shown. The layout must be equal field by field;
+    plan and protocol versions may differ by one: a change rolls out.
     """
+    if not is_identifier(handshake.component_id):
+        return Refusal(
+            "component_id",
+            f"{excerpt(handshake.component_id)} is no id of a plan; use the one that the plan has",
+        )
     if handshake.protocol_version < 1 or abs(handshake.protocol_version - PROTOCOL_VERSION) > 1:
         return Refusal(
             "protocol_version",

@@ -13,6 +13,7 @@ from kvcompass.errors import ProtocolError
 from kvcompass.roles.arriving_snapshot import ArrivingSnapshot, LoadedSnapshot
 from kvcompass.roles.handshake import PLAN_FIELD
 from kvcompass.roles.messages import (
+    STREAM_FIELD,
     Acknowledgement,
     Handshake,
     PatchGroups,
@@ -196,6 +197,8 @@ class IndexFollower:
             case Refusal():
                 if self._joined and message.field == PLAN_FIELD:
                     return Resubscribe(ResubscribeReason.MOVED, message.message)
+                if message.field == STREAM_FIELD:
+                    return Resubscribe(ResubscribeReason.LOST, message.message)
                 self.refusal = message
                 return Resubscribe(ResubscribeReason.REFUSED, f"{message.field}: {message.message}")
             case Unavailable():

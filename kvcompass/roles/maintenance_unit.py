@@ -76,6 +76,7 @@ class MaintenanceUnit:
             epoch=epoch,
             layout=layout,
             plan_version=plan.plan_version,
+            foreseen=[edge.id for edge in plan.edges],
             bounds=bounds,
             counters=counters,
         )
@@ -187,7 +188,7 @@ class MaintenanceUnit:
         """
         self._plan.apply(plan)
         self._places.open_tables(plan.tables)
-        self._desk.apply_plan(plan.plan_version)
+        self._desk.apply_plan(plan.plan_version, [edge.id for edge in plan.edges])
         for worker in plan.workers:
             source = self._sources.get(worker.id)
             if source is None:
@@ -202,6 +203,8 @@ class MaintenanceUnit:
         planned = self._plan.worker_ids()
         for worker_id in [worker_id for worker_id in self._sources if worker_id not in planned]:
             source = self._sources.pop(worker_id)
+            if source.session is not None:
+                source.session.turn.end()
             self._edits.drop(source)
             self._places.leave(source.worker)
         self._places.settle()
@@ -225,6 +228,10 @@ class MaintenanceUnit:
     def work(self, session: AgentSession, now_us: int) -> bool:
         """Edits another part of what the stream's last message left undone; whether there is more."""
         return self._agents.work(session, now_us)
+
+    def why_over(self, session: AgentSession) -> Refusal:
+        """What a Report stream is told whose turn is over (`session.turn`). It ends, whatever it does."""
+        return self._agents.why_over(session)
 
     def agent_disconnected(self, session: AgentSession) -> None:
         """The stream has ended. The worker's fields stay until its lease ends."""

@@ -1,6 +1,6 @@
 """The subscribers of an edge's view: they are passed on what came from the unit, under the unit's numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
 from kvcompass.roles.messages import (
@@ -23,12 +23,19 @@ class RelayDesk(SubscriberDesk):
         *,
         layout: Mapping[str, str],
         plan_version: int,
+        foreseen: Collection[str],
         bounds: DeskBounds,
         counters: DeskCounters,
     ) -> None:
-        """Its log is empty until the view's first snapshot."""
+        """Its log is empty until the view's first snapshot. `foreseen`: the other edges of the region."""
         super().__init__(
-            tables, epoch=0, layout=layout, plan_version=plan_version, bounds=bounds, counters=counters
+            tables,
+            epoch=0,
+            layout=layout,
+            plan_version=plan_version,
+            foreseen=foreseen,
+            bounds=bounds,
+            counters=counters,
         )
         self.unsettled = True
         """As far as is known the unit is still corrected: its tables are not for views of another epoch."""
@@ -40,12 +47,12 @@ class RelayDesk(SubscriberDesk):
     @property
     def acknowledged_by_all(self) -> int:
         """What every subscriber's view has applied, and the own view."""
-        return min((each.acknowledged for each in self._subscriptions), default=self.sequence)
+        return min((each.acknowledged for each in self._in_turn()), default=self.sequence)
 
     @property
     def subscriptions(self) -> tuple[Subscription, ...]:
         """Streams served now."""
-        return tuple(self._subscriptions)
+        return tuple(self._in_turn())
 
     def begin(self, epoch: int, sequence: int) -> None:
         """A snapshot has replaced the view: the log begins anew after it.
@@ -128,5 +135,5 @@ class RelayDesk(SubscriberDesk):
     def _release_snapshot(self) -> None:
         if self._snapshot is None or self.is_copying:
             return
-        if not any(self.needs_snapshot(each) for each in self._subscriptions):
+        if not any(self.needs_snapshot(each) for each in self._in_turn()):
             self._snapshot = None

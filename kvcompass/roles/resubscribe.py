@@ -22,7 +22,7 @@ class ResubscribeReason(StrEnum):
     SILENCE = "silence"
     """Nothing came for longer than the bound."""
     LOST = "lost"
-    """The connection broke."""
+    """The connection broke, or the other side ended the stream alone."""
     UNAVAILABLE = "unavailable"
     """An edge that was asked for the shard cannot serve it, or not yet."""
     MOVED = "moved"

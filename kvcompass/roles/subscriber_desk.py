@@ -5,11 +5,11 @@ begins, is sent a snapshot. All that need one share it, as long as the log tells
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from kvcompass.roles.desk_bounds import DeskBounds, DeskCounters
-from kvcompass.roles.handshake import PLAN_FIELD, check_handshake
+from kvcompass.roles.handshake import PLAN_FIELD, check_handshake, superseded
 from kvcompass.roles.messages import (
     Acknowledgement,
     PatchGroups,
@@ -22,6 +22,7 @@ from kvcompass.roles.messages import (
 from kvcompass.roles.patch_log import PatchLog
 from kvcompass.roles.shard_writer import FrozenTables
 from kvcompass.roles.subscription import Snapshot, Subscription
+from kvcompass.roles.turns import Turns
 
 
 class CopiedTables(Protocol):
@@ -54,26 +55,33 @@ class SubscriberDesk(ABC):
         epoch: int,
         layout: Mapping[str, str],
         plan_version: int,
+        foreseen: Collection[str],
         bounds: DeskBounds,
         counters: DeskCounters,
     ) -> None:
-        """`epoch`: of the unit that writes the tables. `counters` is counted into."""
+        """`epoch`: of the unit that writes the tables. `foreseen`: ids of the plan's edges that may follow.
+
+        `counters` is counted into.
+        """
         self._tables = tables
         self._epoch = epoch
         self._layout = layout
         self._plan_version = plan_version
+        self._foreseen = frozenset(foreseen)
         self._bounds = bounds
         self._counters = counters
         self._log = PatchLog(groups_max=bounds.log_groups, bytes_max=bounds.log_bytes)
         self._subscriptions: list[Subscription] = []
+        self._turns = Turns()
         self._snapshot: Snapshot | None = None
 
-    def apply_plan(self, plan_version: int) -> None:
+    def apply_plan(self, plan_version: int, foreseen: Collection[str]) -> None:
         """Nobody who follows claims a version more than one away from this one.
 
         Streams that began with an older one end: the new ones go on where those were.
         """
         self._plan_version = plan_version
+        self._foreseen = frozenset(foreseen)
         for subscription in self._subscriptions:
             subscription.fell_behind |= subscription.plan_version < plan_version - 1
 
@@ -86,7 +94,7 @@ class SubscriberDesk(ABC):
         """Patch groups that each subscriber has not acknowledged."""
         return {
             subscription.subscriber: self.sequence - min(subscription.acknowledged, self.sequence)
-            for subscription in self._subscriptions
+            for subscription in self._in_turn()
         }
 
     def forget_up_to(self, sequence: int) -> None:
@@ -99,17 +107,21 @@ class SubscriberDesk(ABC):
                 subscription.snapshot, subscription.cursor = None, None
 
     def acknowledged_by(self) -> dict[str, int]:
-        """By subscriber, the newest sequence that all its streams have acknowledged."""
-        found: dict[str, int] = {}
-        for each in self._subscriptions:
-            found[each.subscriber] = min(each.acknowledged, found.get(each.subscriber, each.acknowledged))
-        return found
+        """By subscriber, the newest sequence that it has acknowledged."""
+        return {each.subscriber: each.acknowledged for each in self._in_turn()}
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal:
-        """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches."""
-        refusal = check_handshake(request.handshake, self._layout, self._plan_version)
-        if refusal is None and len(self._subscriptions) >= self._bounds.subscriptions:
-            refusal = Refusal("subscriptions", f"at most {self._bounds.subscriptions} are served here")
+        """Opens a Subscribe stream: the missed suffix where the log has it, else a snapshot; then patches.
+
+        It takes the place of the subscriber's last, which ends.
+        """
+        handshake = request.handshake
+        refusal = check_handshake(handshake, self._layout, self._plan_version)
+        if refusal is None and not self._has_room_for(handshake.component_id):
+            refusal = Refusal(
+                "subscriptions",
+                f"at most {self._bounds.subscriptions} are served here, the plan's edges among them",
+            )
         if refusal is not None:
             self._counters.refusals += 1
             return refusal
@@ -118,8 +130,10 @@ class SubscriberDesk(ABC):
             and request.applied_sequence >= self._log.floor
             and not self._is_impossible(request.applied_sequence)
         )
+        turn = self._turns.take(handshake.component_id, handshake.epoch)
+        self._counters.superseded_subscribers += turn.instead_of is not None
         subscription = Subscription(
-            request.handshake.component_id,
+            turn,
             cursor=request.applied_sequence if replay else None,
             watermark_due_us=now_us,
             plan_version=request.handshake.plan_version,
@@ -131,6 +145,7 @@ class SubscriberDesk(ABC):
     def unsubscribe(self, subscription: Subscription) -> None:
         """The stream has ended."""
         self._subscriptions.remove(subscription)
+        self._turns.give_up(subscription.turn)
 
     def acknowledged(self, subscription: Subscription, acknowledgement: Acknowledgement) -> None:
         """The subscriber's view is exact up to a sequence; unless it was not sent that in this epoch."""
@@ -144,8 +159,8 @@ class SubscriberDesk(ABC):
         One that needs a snapshot, where none is recent, waits while a table is growing or is copied for it:
         both are over soon.
         """
-        if subscription.fell_behind:
-            return [self._fell_behind(subscription)]
+        if subscription.must_end:
+            return self._why_over(subscription)
         begins = subscription.snapshot is None and self.needs_snapshot(subscription)
         if begins and not self._begin_snapshot(subscription):
             return []
@@ -177,6 +192,25 @@ class SubscriberDesk(ABC):
         """Go on with that."""
         if self._snapshot is not None and not self._snapshot.tables.is_whole:
             self._snapshot.tables.step()
+
+    def _in_turn(self) -> Iterator[Subscription]:
+        """The newest stream of each subscriber."""
+        return (each for each in self._subscriptions if not each.turn.is_over)
+
+    def _has_room_for(self, subscriber: str) -> bool:
+        """Whoever is foreseen and has not come yet keeps the others out."""
+        others = self._turns.senders() - {subscriber}
+        kept = () if subscriber in self._foreseen else self._foreseen - others
+        return len(others) + len(kept) < self._bounds.subscriptions
+
+    def _why_over(self, subscription: Subscription) -> list[UnitToEdge]:
+        """Said once."""
+        if subscription.knows_why:
+            return []
+        subscription.knows_why = True
+        if subscription.turn.is_over:
+            return [superseded(subscription.subscriber)]
+        return [self._fell_behind(subscription)]
 
     def _fell_behind(self, subscription: Subscription) -> Refusal:
         return Refusal(

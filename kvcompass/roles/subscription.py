@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kvcompass.roles.shard_writer import FrozenTables
+from kvcompass.roles.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Snapshot:
 class Subscription:
     """State of one Subscribe stream. Its desk is the only owner; compared by identity."""
 
-    subscriber: str
+    turn: Turn
+    """Its subscriber's; when that is over the stream ends."""
     cursor: int | None
     """Sent up to here; None: a snapshot comes first."""
     snapshot: Snapshot | None = None
@@ -34,5 +36,17 @@ class Subscription:
     """Applied sequence that the subscriber told last."""
     waits: bool = False
     """Its view may be newer than the tables: it is served once the unit has settled."""
+    knows_why: bool = False
+    """Its subscriber has been told why it ends."""
     served: bool = False
     """Something has been sent: a snapshot from now on means that this subscriber fell behind."""
+
+    @property
+    def subscriber(self) -> str:
+        """Id of who follows."""
+        return self.turn.sender
+
+    @property
+    def must_end(self) -> bool:
+        """It is sent nothing more but why."""
+        return self.turn.is_over or self.fell_behind

@@ -43,5 +43,7 @@ class UnitCounters(DeskCounters):
     """Tables doubled in place."""
     superseded_agents: int = 0
     """An agent of another epoch took the place of one whose stream was open."""
+    superseded_streams: int = 0
+    """A stream of the same epoch took the place of one that was open."""
     over_bound: int = 0
     """Refusals of workers that have more keys than the plan allows them."""

@@ -1,6 +1,6 @@
 """The subscribers of a maintenance unit: they are told what its edits do to its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kvcompass.roles.messages import Watermark
 from kvcompass.roles.shard_writer import EncodedPatches, ShardWriter
@@ -19,12 +19,22 @@ class UnitDesk(SubscriberDesk):
         epoch: int,
         layout: Mapping[str, str],
         plan_version: int,
+        foreseen: Collection[str],
         bounds: UnitBounds,
         counters: UnitCounters,
     ) -> None:
-        """`epoch`, `layout` and `plan_version` are the unit's; `counters` is counted into."""
+        """`epoch`, `layout` and `plan_version` are the unit's; `foreseen`: the plan's edges.
+
+        `counters` is counted into.
+        """
         super().__init__(
-            tables, epoch=epoch, layout=layout, plan_version=plan_version, bounds=bounds, counters=counters
+            tables,
+            epoch=epoch,
+            layout=layout,
+            plan_version=plan_version,
+            foreseen=foreseen,
+            bounds=bounds,
+            counters=counters,
         )
         self._writer = tables
         self._unit_counters = counters

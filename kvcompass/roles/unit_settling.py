@@ -58,5 +58,5 @@ class UnitSettling:
         return self.restored is None or self.restored.may_know_less_than(request)
 
     def may_serve(self, subscription: Subscription) -> bool:
-        """Whether it is given something; one that fell behind is told so."""
-        return self.is_over or not subscription.waits or subscription.fell_behind
+        """Whether it is given something; one that is to end is told why."""
+        return self.is_over or not subscription.waits or subscription.must_end

@@ -95,9 +95,13 @@ class ViewRelay:
         edge_id: str,
         layout: Mapping[str, str],
         plan_version: int,
+        neighbours: Collection[str] = (),
         bounds: DeskBounds | None = None,
     ) -> None:
-        """`edge_id`, `layout` and `plan_version` are this edge's own."""
+        """`edge_id`, `layout` and `plan_version` are this edge's own.
+
+        `neighbours`: ids of the plan's other edges of its region; they have room among its followers.
+        """
         self.follower = follower
         self.counters = RelayCounters()
         self._view = view
@@ -112,18 +116,19 @@ class ViewRelay:
             _ShardOfView(view, follower.shard),
             layout=layout,
             plan_version=plan_version,
+            foreseen=neighbours,
             bounds=bounds or DeskBounds(),
             counters=self.counters,
         )
 
-    def apply_plan(self, plan_version: int) -> None:
+    def apply_plan(self, plan_version: int, neighbours: Collection[str] = ()) -> None:
         """What the next handshakes claim and are compared with.
 
         The stream that is open stands; those served that claimed an older version than the one before end.
         """
         self._plan_version = plan_version
         self.follower.apply_plan(plan_version)
-        self._desk.apply_plan(plan_version)
+        self._desk.apply_plan(plan_version, neighbours)
 
     def places_given_again(self, places: Collection[Place]) -> None:
         """The plan that was taken has workers at places (table, slot) that others may have had before.
@@ -180,7 +185,7 @@ class ViewRelay:
     @property
     def subscribers(self) -> int:
         """Streams served now."""
-        return len(self._desk.subscriptions) - len(self._closed)
+        return sum(each not in self._closed for each in self._desk.subscriptions)
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription | Refusal | Unavailable:
         """Opens a stream to another edge: the missed suffix where the log has it, else a snapshot.
@@ -221,6 +226,8 @@ class ViewRelay:
 
         What was applied is passed on while the view is being verified; a snapshot is not.
         """
+        if subscription.turn.is_over:
+            return self._desk.take(subscription, now_us)
         closed = UnavailableReason.FOLLOWS_EDGE if subscription in self._closed else None
         unavailable = closed or self._unavailable(now_us)
         if unavailable is not None:

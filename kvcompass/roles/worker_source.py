@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvcompass.plan.model import Worker
+from kvcompass.roles.turns import Turn
 
 
 class Registration(StrEnum):
@@ -40,11 +41,17 @@ class Registered:
 
 @dataclass(slots=True, eq=False)
 class AgentSession:
-    """One Report stream. A newer stream of the same worker takes its place; compared by identity."""
+    """One Report stream; compared by identity."""
 
-    worker_id: str
+    turn: Turn
+    """Its worker's; when that is over the stream ends."""
     told_ms: int
     """The lease that its agent was told, and may renew by."""
+
+    @property
+    def worker_id(self) -> str:
+        """Whom it speaks for."""
+        return self.turn.sender
 
 
 @dataclass(slots=True)

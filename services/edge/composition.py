@@ -108,6 +108,7 @@ class EdgeService:
                 edge_id=settings.id,
                 layout=layout,
                 plan_version=plan.plan_version,
+                neighbours=[edge.id for edge in plan.edges if edge.region == region],
                 bounds=relay_bounds(settings, plan.shards),
             )
             for follower in self.followers

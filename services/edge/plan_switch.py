@@ -75,8 +75,9 @@ class EdgePlanSwitch:
         self.prompts.apply_plan(plan)
         self.broadcaster.apply_plan(plan)
         again = [(worker.table, worker.slot) for worker in given_again(fleet_plan, plan)]
+        neighbours = [edge.id for edge in plan.edges if edge.region == self.role.region]
         for relay, choice in zip(self.relays, self.choices, strict=True):
-            relay.apply_plan(plan.plan_version)
+            relay.apply_plan(plan.plan_version, neighbours)
             relay.places_given_again(again)
             choice.apply_plan(plan)
         self.readiness.left = all(edge.id != self.edge_id for edge in plan.edges)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from kvcompass.errors import ProtocolError
+from kvcompass.errors import ProtocolError, excerpt
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     Acknowledgement,
@@ -15,14 +15,11 @@ from kvcompass.roles.messages import (
     UnitToAgent,
     Welcome,
 )
+from kvcompass.roles.worker_source import AgentSession
 from services.maintenance.patch_loss import PatchLoss
 from services.replication.pulse import Pulse
-from services.replication.served_stream import (
-    Published,
-    StreamRules,
-    first_message,
-    serve_subscription,
-)
+from services.replication.served_stream import Published, StreamRules, serve_subscription
+from services.runtime.conversation import Answers, first_message, say_who_is_replaced, while_it_lasts
 from services.runtime.logs import get_logger
 from services.wire.rpc import Context
 
@@ -42,7 +39,8 @@ class IndexService:
     """Drives one `MaintenanceUnit`. Everything runs on one event loop, so the unit needs no lock.
 
     Backpressure: an agent that does not read its answers is not read either; a subscriber that does not read
-    stays where it is in the unit's log. A connection that has gone silent is ended by gRPC's keepalive.
+    stays where it is in the unit's log; neither for ever. gRPC's keepalive ends a connection that has gone
+    silent, and a newer stream of the same sender the older one.
     """
 
     def __init__(
@@ -85,45 +83,54 @@ class IndexService:
             period_s = _BUSY_TICK_S if busy else _TICK_S
             await asyncio.sleep(period_s)
 
-    async def report(
-        self, messages: AsyncIterator[AgentToUnit], _context: Context
-    ) -> AsyncIterator[UnitToAgent]:
+    async def report(self, messages: AsyncIterator[AgentToUnit], context: Context) -> None:
         """One worker's Report stream."""
+        answers: Answers[UnitToAgent] = Answers(context.write, self._rules.write_timeout_s)
         hello = await first_message(messages, self._rules.hello_timeout_s)
         if not isinstance(hello, AgentHello):
-            yield (
-                hello
-                if isinstance(hello, Refusal)
-                else Refusal("hello", "a Report stream begins with a hello")
-            )
+            fault = Refusal("hello", "a Report stream begins with a hello")
+            await answers.say(hello if isinstance(hello, Refusal) else fault)
             return
         opened = self._unit.agent_connected(hello, self._clock())
         self._changed.beat()
         if isinstance(opened, Refusal):
-            _log.warning("agent refused", worker=hello.worker_id, field=opened.field, message=opened.message)
-            yield opened
+            worker = excerpt(hello.worker_id)
+            _log.warning("agent refused", worker=worker, field=opened.field, message=opened.message)
+            await answers.say(opened)
             return
         session, welcome = opened
         _log.info("agent connected", worker=hello.worker_id, report_wanted=welcome.full_report_wanted)
+        say_who_is_replaced(session.turn, "report")
         try:
-            yield welcome
-            async for message in messages:
-                for answer in self._unit.on_agent_message(session, message, self._clock()):
-                    if not isinstance(answer, Acknowledgement | Welcome):
-                        _log.warning("agent answered", worker=session.worker_id, answer=repr(answer))
-                    yield answer
-                    if isinstance(answer, Refusal):
-                        return
-                self._changed.beat()
-                while self._unit.work(session, self._clock()):
-                    self._changed.beat()
-                    await asyncio.sleep(0)
+            async with while_it_lasts(session.turn):
+                if await answers.say(welcome):
+                    await self._hear(session, messages, answers)
+            if session.turn.is_over:
+                await answers.say(self._unit.why_over(session))
         except ProtocolError as error:
             _log.warning("agent sent nonsense", worker=session.worker_id, field=error.field, error=str(error))
-            yield Refusal(error.field, str(error))
+            await answers.say(Refusal(error.field, str(error)))
         finally:
             self._unit.agent_disconnected(session)
             _log.info("agent disconnected", worker=session.worker_id)
+
+    async def _hear(
+        self,
+        session: AgentSession,
+        messages: AsyncIterator[AgentToUnit],
+        answers: Answers[UnitToAgent],
+    ) -> None:
+        """All that an agent says, until it is refused or does not read its answers."""
+        async for message in messages:
+            for answer in self._unit.on_agent_message(session, message, self._clock()):
+                if not isinstance(answer, Acknowledgement | Welcome):
+                    _log.warning("agent answered", worker=session.worker_id, answer=repr(answer))
+                if not await answers.say(answer) or isinstance(answer, Refusal):
+                    return
+            self._changed.beat()
+            while self._unit.work(session, self._clock()):
+                self._changed.beat()
+                await asyncio.sleep(0)
 
     async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
         """One edge's Subscribe stream."""

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
-from kvcompass.errors import ProtocolError
+from kvcompass.errors import ProtocolError, excerpt
 from kvcompass.roles.desk_bounds import DeskCounters
+from kvcompass.roles.handshake import superseded
 from kvcompass.roles.messages import (
     Acknowledgement,
     EdgeToUnit,
@@ -17,22 +18,20 @@ from kvcompass.roles.messages import (
 )
 from kvcompass.roles.subscription import Subscription
 from services.replication.pulse import Pulse
+from services.runtime.conversation import (
+    WRITE_TIMEOUT_S,
+    Answers,
+    first_message,
+    say_who_is_replaced,
+    while_it_lasts,
+)
 from services.runtime.logs import get_logger
 
 _LEAST_WAIT_S: Final = 0.05
 """Between two looks at what time alone brings about."""
 
-WRITE_TIMEOUT_S: Final = 10.0
-"""For one message, a chunk of 256 KiB at most: a link of 26 KB/s.
-
-An edge gives up itself what says nothing for 3 s. One that has stopped reading, and whose gRPC goes on
-answering for it, would keep the snapshot that it began with.
-"""
-
 Write: TypeAlias = Callable[[UnitToEdge], Awaitable[None]]
 """Returns when the message has left for the subscriber, or there is room for it on the way."""
-
-_Message = TypeVar("_Message")
 
 
 class Publisher(Protocol):
@@ -83,19 +82,6 @@ class StreamRules:
     """For a message to be taken; a subscriber that takes none for so long is ended."""
 
 
-async def first_message(messages: AsyncIterator[_Message], timeout_s: float) -> _Message | Refusal:
-    """The message that opens a stream, or the answer to what is none."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await anext(messages)
-    except StopAsyncIteration:
-        return Refusal("stream", "the stream ended before its first message")
-    except TimeoutError:
-        return Refusal("stream", f"no first message within {timeout_s} s")
-    except ProtocolError as error:
-        return Refusal(error.field, str(error))
-
-
 async def serve_subscription(
     messages: AsyncIterator[EdgeToUnit],
     published: Callable[[SubscribeRequest], Published | Refusal],
@@ -108,52 +94,57 @@ async def serve_subscription(
     Backpressure: a subscriber that does not read stays where it is in the role's log, and not for ever.
     """
     log = get_logger("subscriptions")
+    answers = Answers(write, rules.write_timeout_s)
     request = await first_message(messages, rules.hello_timeout_s)
     if not isinstance(request, SubscribeRequest):
         fault = Refusal("subscribe", "a Subscribe stream begins with a subscribe request")
-        await _in_time(write, request if isinstance(request, Refusal) else fault, rules)
+        await answers.say(request if isinstance(request, Refusal) else fault)
         return
-    subscriber = request.handshake.component_id
     found = published(request)
     if isinstance(found, Refusal):
-        await _in_time(write, found, rules)
+        await answers.say(found)
         return
-    publisher = found.publisher
-    opened = publisher.subscribe(request, clock())
+    opened = found.publisher.subscribe(request, clock())
     if isinstance(opened, Refusal | Unavailable):
         if isinstance(opened, Refusal):
-            log.warning("edge refused", edge=subscriber, field=opened.field, message=opened.message)
-        await _in_time(write, opened, rules)
+            edge = excerpt(request.handshake.component_id)
+            log.warning("edge refused", edge=edge, field=opened.field, message=opened.message)
+        await answers.say(opened)
         return
-    log.info("edge subscribed", edge=subscriber, shard=request.shard, replay_from=opened.cursor)
-    acknowledging = asyncio.create_task(_acknowledge(publisher, opened, messages))
+    log.info("edge subscribed", edge=opened.subscriber, shard=request.shard, replay_from=opened.cursor)
+    say_who_is_replaced(opened.turn, "subscription")
+    acknowledging = asyncio.create_task(_acknowledge(found.publisher, opened, messages))
     try:
-        while True:
-            batch = publisher.take(opened, clock())
-            for message in batch:
-                if not rules.loses(message) and not await _in_time(write, message, rules):
-                    publisher.counters.stalled += 1
-                    log.warning("edge does not read", edge=subscriber, shard=request.shard)
-                    return
-                if isinstance(message, Unavailable | Refusal):
-                    return
-            if not batch:
-                await found.changed.wait(max(_LEAST_WAIT_S, (opened.watermark_due_us - clock()) / 1e6))
-                await asyncio.sleep(rules.flush_s)
+        async with while_it_lasts(opened.turn):
+            await _publish(found, opened, answers, clock, rules)
+        if opened.turn.is_over:
+            await answers.say(superseded(opened.subscriber))
     finally:
         acknowledging.cancel()
-        publisher.unsubscribe(opened)
-        log.info("edge unsubscribed", edge=subscriber, shard=request.shard)
+        found.publisher.unsubscribe(opened)
+        log.info("edge unsubscribed", edge=opened.subscriber, shard=request.shard)
 
 
-async def _in_time(write: Write, message: UnitToEdge, rules: StreamRules) -> bool:
-    """Sends a message. False: it was not taken in time, and the stream is to be ended."""
-    try:
-        async with asyncio.timeout(rules.write_timeout_s):
-            await write(message)
-    except TimeoutError:
-        return False
-    return True
+async def _publish(
+    found: Published,
+    opened: Subscription,
+    answers: Answers[UnitToEdge],
+    clock: Callable[[], int],
+    rules: StreamRules,
+) -> None:
+    """Sends what there is, until the role ends the stream or its subscriber does not read."""
+    while True:
+        batch = found.publisher.take(opened, clock())
+        for message in batch:
+            if not rules.loses(message) and not await answers.say(message):
+                found.publisher.counters.stalled += 1
+                get_logger("subscriptions").warning("edge does not read", edge=opened.subscriber)
+                return
+            if isinstance(message, Unavailable | Refusal):
+                return
+        if not batch:
+            await found.changed.wait(max(_LEAST_WAIT_S, (opened.watermark_due_us - clock()) / 1e6))
+            await asyncio.sleep(rules.flush_s)
 
 
 async def _acknowledge(

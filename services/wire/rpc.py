@@ -41,8 +41,8 @@ Opener: TypeAlias = Callable[[], grpc.aio.StreamStreamCall[_Sent, _Received]]
 class IndexMaintenance(Protocol):
     """What a maintenance unit serves. The end of a method ends its stream."""
 
-    def report(self, messages: AsyncIterator[AgentToUnit], context: Context) -> AsyncIterator[UnitToAgent]:
-        """One stream a (worker, unit): an async generator."""
+    async def report(self, messages: AsyncIterator[AgentToUnit], context: Context) -> None:
+        """One stream a (worker, unit). It is written to `context`."""
         ...
 
     async def subscribe(self, messages: AsyncIterator[EdgeToUnit], context: Context) -> None:
@@ -59,15 +59,13 @@ class ViewSubscriptions(Protocol):
 
 
 class LoadExchange(Protocol):
-    """What an edge serves."""
+    """What an edge serves. Streams are written to `context`."""
 
-    def report_load(self, messages: AsyncIterator[AgentLoad], context: Context) -> AsyncIterator[LoadReply]:
+    async def report_load(self, messages: AsyncIterator[AgentLoad], context: Context) -> None:
         """One stream a worker of the edge's region."""
         ...
 
-    def exchange_load(
-        self, messages: AsyncIterator[RegionBroadcast], context: Context
-    ) -> AsyncIterator[LoadReply]:
+    async def exchange_load(self, messages: AsyncIterator[RegionBroadcast], context: Context) -> None:
         """One stream an edge of another region."""
         ...
 

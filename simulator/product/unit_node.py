@@ -82,13 +82,14 @@ class UnitNode:
 
     def register(self, stream: ReportStream, attempt: int, hello: AgentHello) -> UnitToAgent:
         """A Report stream begins; it takes the place of the worker's last. Returns the unit's first word."""
+        self._sessions[stream] = attempt, None
         opened = self.unit.agent_connected(hello, self._site.now_us)
         self.changed()
         if isinstance(opened, Refusal):
-            self._sessions[stream] = attempt, None
             return opened
         session, welcome = opened
         self._sessions[stream] = attempt, session
+        session.turn.on_end(lambda: self._site.after(0, self._over, stream, attempt, session))
         return welcome
 
     def dialled(self, stream: ReportStream, attempt: int, hello: AgentHello) -> None:
@@ -125,6 +126,12 @@ class UnitNode:
             self._sessions[stream] = attempt, None
             if session is not None:
                 self.unit.agent_disconnected(session)
+
+    def _over(self, stream: ReportStream, attempt: int, session: AgentSession) -> None:
+        """Another has the stream's turn: it is told so and ended."""
+        if self._newest(stream) == attempt:
+            self._answer(stream, attempt, self.unit.why_over(session))
+            self.agent_hung_up(stream, attempt)
 
     def _newest(self, stream: ReportStream) -> int:
         return self._sessions.get(stream, _UNKNOWN)[0]

@@ -75,6 +75,7 @@ class Unit:
             epoch=self.epoch,
             layout=self.region.layout,
             plan_version=1,
+            foreseen=(),
             bounds=UnitBounds(log_groups=self.log_groups, message_groups=4, chunk_bytes=40),
             counters=UnitCounters(),
         )

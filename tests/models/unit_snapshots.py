@@ -1,5 +1,6 @@
 """Units that write their own snapshot, and units that begin with one."""
 
+import itertools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -106,10 +107,14 @@ def held(unit: MaintenanceUnit) -> dict[str, dict[int, int]]:
     return found
 
 
+_subscribers = itertools.count()
+
+
 def subscribe(
     unit: MaintenanceUnit, epoch: int, applied: int, now_us: int = 0, *, loaded: bool = False
 ) -> Subscription:
-    handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, unit_layout(unit))
+    """Somebody else each time."""
+    handshake = Handshake(f"edge-{next(_subscribers)}", 5, PROTOCOL_VERSION, 1, unit_layout(unit))
     opened = unit.subscribe(SubscribeRequest(handshake, epoch, applied, loaded=loaded), now_us)
     assert isinstance(opened, Subscription), opened
     return opened

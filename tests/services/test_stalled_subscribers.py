@@ -18,6 +18,7 @@ from kvcompass.roles.messages import (
     UnitToEdge,
 )
 from kvcompass.roles.subscription import Subscription
+from kvcompass.roles.turns import Turns
 from kvcompass.roles.unit_bounds import UnitBounds, UnitCounters
 from kvcompass.roles.unit_desk import UnitDesk
 from services.replication.pulse import Pulse
@@ -49,7 +50,13 @@ class ServedDesk:
         self.tables = DictTables(snapshot_parts=1)
         bounds = UnitBounds(log_groups=8, chunk_bytes=40)
         self.desk = UnitDesk(
-            self.tables, epoch=1, layout=LAYOUT, plan_version=1, bounds=bounds, counters=self.counters
+            self.tables,
+            epoch=1,
+            layout=LAYOUT,
+            plan_version=1,
+            foreseen=(),
+            bounds=bounds,
+            counters=self.counters,
         )
         self.published = Published(self, Pulse())
         for key in range(20):
@@ -135,7 +142,7 @@ class Endless:
 
     def subscribe(self, request: SubscribeRequest, now_us: int) -> Subscription:
         self.streams += 1
-        return Subscription(request.handshake.component_id, cursor=None)
+        return Subscription(Turns().take(request.handshake.component_id, 1), cursor=None)
 
     def take(self, subscription: Subscription, now_us: int) -> list[UnitToEdge]:
         return [SnapshotChunk(1, 1, 0, 0, 1 << 20, bytes(DeskBounds().chunk_bytes))]

@@ -1,5 +1,7 @@
 """A unit holds for each worker exactly what that worker says, as long as it lives."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -263,24 +265,69 @@ def test_a_reconnecting_agent_of_a_dead_engine_does_not_bring_its_worker_back():
     assert unit.live_workers() == []
 
 
-def test_a_sequence_that_goes_back_without_a_new_epoch_is_refused_by_name():
-    unit, a = new_unit(), agent()
+def test_who_speaks_in_an_agents_own_epoch_is_believed_as_long_as_its_stream_is_the_newest():
+    unit, a, forger = new_unit(), agent(k1=1, k2=2), agent()
     session, _ = connect(unit, a)
-    tell(unit, session, [a.edit({1: 1}), a.edit({2: 1})])
-    a.sequence = 1
-    refusal = unit.agent_connected(a.hello(), 0)
+    tell(unit, session, a.full_report())
+    forger.sequence = 2**63
+    forged, _ = connect(unit, forger)
+    assert forger.epoch == a.epoch
+    assert (unit.counters.superseded_streams, unit.counters.superseded_agents) == (1, 0)
+    unit.agent_disconnected(forged)
+    assert session.turn.is_over
+    assert unit.why_over(session).field == STREAM_FIELD, "it may come again at once"
+    session, welcome = connect(unit, a)
+    if welcome.full_report_wanted:
+        tell(unit, session, a.full_report())
+    assert tell(unit, session, [a.edit({3: 1})]) == [Acknowledgement(a.sequence)]
+    assert held(unit) == a.holdings == {1: 1, 2: 2, 3: 1}
+
+
+FORGERIES = st.tuples(
+    st.sampled_from([1, 1, 2]), st.sampled_from([0, 1, 7, 2**63, 2**64 - 2]), st.integers(0, 3), st.booleans()
+)
+
+
+@given(st.lists(st.one_of(FORGERIES, st.none()), max_size=12))
+def test_whatever_was_said_in_an_agents_name_it_is_believed_again_with_its_next_stream(forgeries):
+    """Forged streams of any epoch and sequence, and what they edit, between the agent's own (None)."""
+    unit, a = new_unit(), agent(k1=1)
+    for forgery in (*forgeries, None):
+        if forgery is None:
+            session, welcome = connect(unit, a)
+            if welcome.full_report_wanted:
+                tell(unit, session, a.full_report())
+            answers = tell(unit, session, [a.edit({10 + a.sequence: 1}), a.renewal()])
+            assert answers == [Acknowledgement(a.sequence)]
+            assert held(unit) == a.holdings
+            assert unit.registered(0)["a-0"].registration is Registration.LIVE
+            continue
+        forger = agent(k5=2)
+        forger.epoch, forger.sequence, edits, stays = forgery
+        session, _ = connect(unit, forger)
+        tell(unit, session, [forger.edit({20 + number: 1}) for number in range(edits)])
+        if not stays:
+            unit.agent_disconnected(session)
+
+
+def test_a_worker_reports_of_itself_alone():
+    unit, a, b = new_unit(), agent("a-0"), agent("a-1")
+    refusal = unit.agent_connected(replace(a.hello(), worker_id="x" * (4 << 20)), 0)
     assert isinstance(refusal, Refusal)
-    assert refusal.field == "sequence"
-    a.restart()
-    connect(unit, a)
+    assert refusal.field == "component_id"
+    assert len(refusal.message) < 200
+    refusal = unit.agent_connected(replace(b.hello(), worker_id="a-0"), 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == "component_id"
 
 
 def test_a_new_stream_of_a_worker_replaces_the_old_one():
     unit, a = new_unit(), agent()
     old, _ = connect(unit, a)
     new, _ = connect(unit, a)
-    (refusal,) = unit.on_agent_message(old, a.renewal(), 0)
-    assert isinstance(refusal, Refusal)
+    assert old.turn.is_over
+    assert not new.turn.is_over
+    assert unit.on_agent_message(old, a.renewal(), 0) == [unit.why_over(old)]
     unit.agent_disconnected(old)
     assert unit.on_agent_message(new, a.edit({1: 1}), 0) == [Acknowledgement(1)]
 

@@ -45,3 +45,21 @@ def test_refused_by_name(changes, field):
     assert refusal is not None
     assert refusal.field == field
     assert "edge-a" in refusal.message
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "edge a", "edge\n", "-a", "édge", "a" * 64, "x" * (4 << 20), "\x1b[2J", "'" * 100]
+)
+def test_an_id_that_no_plan_can_have_is_refused_and_never_repeated_whole(name):
+    refusal = check_handshake(dataclasses.replace(GOOD, component_id=name), LAYOUT, plan_version=5)
+    assert refusal is not None
+    assert refusal.field == "component_id"
+    assert len(refusal.message) < 300
+    assert refusal.message.isprintable()
+
+
+def test_what_differs_is_never_repeated_whole():
+    for layout in ({**LAYOUT, "model": "x" * (1 << 20)}, {**LAYOUT, "y" * (1 << 20): "1"}):
+        refusal = check_handshake(dataclasses.replace(GOOD, layout=layout), LAYOUT, plan_version=5)
+        assert refusal is not None
+        assert len(refusal.field) + len(refusal.message) < 600

@@ -1,9 +1,13 @@
 """A subscriber gets a snapshot or the missed suffix, then every patch group once, in order, within bounds."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import (
     PROTOCOL_VERSION,
+    STREAM_FIELD,
     Acknowledgement,
     Handshake,
     PatchGroups,
@@ -44,8 +48,10 @@ class Shard:
     def edit(self, tiers: dict[int, int]) -> None:
         self.unit.on_agent_message(self.sessions[0], self.agents[0].edit(tiers), 0)
 
-    def subscribe(self, epoch: int = 0, applied: int = 0, now_us: int = 0) -> Subscription:
-        handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, LAYOUT)
+    def subscribe(
+        self, epoch: int = 0, applied: int = 0, now_us: int = 0, edge: str = "edge-a"
+    ) -> Subscription:
+        handshake = Handshake(edge, 5, PROTOCOL_VERSION, 1, LAYOUT)
         opened = self.unit.subscribe(SubscribeRequest(handshake, epoch, applied), now_us)
         assert isinstance(opened, Subscription)
         return opened
@@ -117,7 +123,7 @@ def test_a_subscriber_that_falls_off_the_log_gets_a_snapshot_and_is_counted():
 
 def test_a_rebuild_sends_every_subscriber_a_snapshot_at_a_new_sequence():
     shard = Shard(rebuild_every=2)
-    subscriptions = [shard.subscribe(), shard.subscribe()]
+    subscriptions = [shard.subscribe(), shard.subscribe(edge="edge-b")]
     for subscription in subscriptions:
         shard.drain(subscription)
     shard.edit({1: 1})
@@ -147,7 +153,7 @@ def test_a_snapshot_reaches_its_subscriber_although_edits_never_pause():
     """Copying ends and the next edit is made before the subscriber comes to take what was copied."""
     shard, view = Shard(), DictView()
     shard.tables.snapshot_parts = 4
-    subscriptions = [shard.subscribe(), shard.subscribe()]
+    subscriptions = [shard.subscribe(), shard.subscribe(edge="edge-b")]
     taken: list[list[UnitToEdge]] = [[], []]
     for key in range(9):
         shard.edit({key: 1})
@@ -223,3 +229,51 @@ def test_another_layout_and_too_many_subscribers_are_refused_by_name():
     refusal = shard.unit.subscribe(SubscribeRequest(handshake, 0, 0), 0)
     assert isinstance(refusal, Refusal)
     assert refusal.field == "subscriptions"
+
+
+def test_a_subscriber_has_one_stream_and_the_older_one_is_told_so_once():
+    shard = Shard()
+    old = shard.subscribe()
+    shard.drain(old)
+    new = shard.subscribe(epoch=10)
+    shard.edit({1: 1})
+    (refusal,) = shard.drain(old)
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == STREAM_FIELD, "it may come again at once"
+    assert kinds(shard.drain(new)) == [PatchGroups, Watermark]
+    assert shard.unit.subscriber_lags() == {"edge-a": 1}
+    shard.unit.acknowledged(new, Acknowledgement(1))
+    shard.unit.unsubscribe(old)
+    assert shard.unit.subscriber_lags() == {"edge-a": 0}
+    assert shard.unit.counters.superseded_subscribers == 1
+    shard.unit.unsubscribe(new)
+    shard.subscribe()
+    assert shard.unit.counters.superseded_subscribers == 1, "a stream that had ended is none to replace"
+
+
+def test_one_that_waits_for_a_unit_to_settle_is_told_too_that_it_is_over():
+    unit = MaintenanceUnit(PLAN, "unit-0", epoch=10, layout=LAYOUT, tables=DictTables(), now_us=0)
+    request = SubscribeRequest(Handshake("edge-a", 5, PROTOCOL_VERSION, 1, LAYOUT), 0, 0)
+    old, new = unit.subscribe(request, 0), unit.subscribe(request, 0)
+    assert isinstance(old, Subscription)
+    assert isinstance(new, Subscription)
+    assert kinds(unit.take(old, 0)) == [Refusal]
+    assert unit.take(new, 0) == []
+
+
+@given(st.lists(st.sampled_from(["edge-a", "edge-b", "x", "y", "z", "w"]), max_size=12), st.integers(2, 5))
+def test_whoever_comes_first_the_plans_edges_have_room(arrivals: list[str], bound: int):
+    """The plan has edge-a and edge-b. Nobody leaves."""
+    shard, present = Shard(subscriptions=bound), set[str]()
+    for arrival in (*arrivals, "edge-a", "edge-b"):
+        request = SubscribeRequest(Handshake(arrival, 5, PROTOCOL_VERSION, 1, LAYOUT), 0, 0)
+        opened = shard.unit.subscribe(request, 0)
+        if isinstance(opened, Subscription):
+            present.add(arrival)
+        else:
+            assert arrival not in present, "who is there already takes its own place"
+            strangers = present - {"edge-a", "edge-b"}
+            assert len(strangers) == bound - 2, "no room is left unused"
+        assert shard.unit.subscriber_lags().keys() == present
+    assert {"edge-a", "edge-b"} <= present
+    assert len(present) <= bound

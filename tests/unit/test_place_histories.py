@@ -96,7 +96,7 @@ def _nobody_holds_it_up(
     return right(self, version, {})
 
 
-def _ends_no_stream(self: SubscriberDesk, plan_version: int) -> None:
+def _ends_no_stream(self: SubscriberDesk, plan_version: int, _foreseen: Collection[str]) -> None:
     self._plan_version = plan_version
 
 

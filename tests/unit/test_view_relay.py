@@ -1,5 +1,6 @@
 """What an edge passes on of a shard, message by message, and when it passes on nothing."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,9 @@ NOT_EXACT = [Unavailable(UnavailableReason.NOT_EXACT)]
 FOLLOWS_EDGE = [Unavailable(UnavailableReason.FOLLOWS_EDGE)]
 
 
+_others = itertools.count()
+
+
 @pytest.fixture
 def region() -> Region:
     """An edge that follows the unit, and nobody else."""
@@ -51,7 +55,9 @@ def subscribe(node: Node, epoch: int = 0, applied: int = 0) -> Subscription:
 
 
 def request(node: Node, epoch: int = 0, applied: int = 0) -> SubscribeRequest:
-    return SubscribeRequest(Handshake("another", 1, PROTOCOL_VERSION, 1, node.region.layout), epoch, applied)
+    """Of somebody else each time."""
+    handshake = Handshake(f"another-{next(_others)}", 1, PROTOCOL_VERSION, 1, node.region.layout)
+    return SubscribeRequest(handshake, epoch, applied)
 
 
 def resume(node: Node) -> Subscription:

@@ -120,6 +120,9 @@ class LoadBroadcaster:
     async def _follow(self, edge_id: str) -> None:
         async with self._dialer.channel(self._peers[edge_id]) as channel:
             while True:
+                # A stream is open all the while, whether or not a broadcast is due: by it this edge learns
+                # that another speaks in its name, and takes its turn back.
+                self._mailboxes[edge_id].put(self._role.region_load(now_us()))
                 try:
                     refusal = await self._stream(channel, edge_id)
                     reason = f"refused, {refusal.field}: {refusal.message}"
@@ -139,7 +142,6 @@ class LoadBroadcaster:
     async def _stream(self, channel: grpc.aio.Channel, edge_id: str) -> Refusal:
         """Sends what the mailbox gets. Returns when the peer refuses; raises when the stream breaks."""
         mailbox = self._mailboxes[edge_id]
-        # Before the clock starts: to a region that gets piggybacks, nothing may be due for long.
         load = await mailbox.take()
         call = exchange_load(channel)()
         try:
@@ -169,8 +171,6 @@ class LoadBroadcaster:
             await asyncio.gather(sending, answering, return_exceptions=True)
         if not isinstance(reply, Refusal):
             raise ProtocolError("the peer ended the stream", field="stream")
-        # To a region that gets piggybacks no broadcast may be due for long, and it believes none meanwhile.
-        mailbox.put(self._role.region_load(now_us()))
         return reply
 
 
