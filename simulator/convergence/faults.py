@@ -38,6 +38,8 @@ class FaultKind(StrEnum):
     """`/flush_cache`."""
     EVENT_LOSS = "event loss"
     """Batches of events do not reach an agent."""
+    FORGE = "forge"
+    """Somebody speaks to all units in a worker's name, in its agent's own epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ _WEIGHTS: Final = {
     FaultKind.FLUSH: 1,
     FaultKind.EVENT_LOSS: 2,
 }
+_FORGES: Final = 0.4
+"""Share of runs in which somebody does. Drawn apart, so that the other faults are those of any run."""
 _MOST: Final = 9
 _LONGEST_US: Final = 6 * S
 """More than a lease and more than an edge's silence."""
@@ -92,6 +96,11 @@ def draw_schedule(seed: int, shape: Shape, processes: int) -> Schedule:
         faults.append(
             Fault(FaultKind.BAD_LINKS, WARM_US, WARM_US + span_us, severity=stream.uniform(0.2, 1.0))
         )
+    forges = random_stream(seed, "convergence forgeries")
+    if forges.random() < _FORGES:
+        at_us = WARM_US + forges.randrange(span_us)
+        target = forges.randrange(1, len(shape.plan.workers))
+        faults.append(Fault(FaultKind.FORGE, at_us, at_us, target))
     faults.sort(key=lambda fault: fault.at_us)
     quiet_us = max(fault.until_us for fault in faults) + stream.randint(0, 500 * MS)
     change_us = None

@@ -8,6 +8,7 @@ from kvcompass.wan import Link
 from simulator.clock import Priority
 from simulator.convergence.faults import Fault, FaultKind, Schedule
 from simulator.convergence.fleet import Fleet
+from simulator.convergence.forger import Forger
 from simulator.convergence.operator import Operator
 from simulator.convergence.plan_change import Witness
 from simulator.product.periods import KEEPALIVE_US
@@ -153,6 +154,8 @@ class Injector:
                     fleet.workers[fault.target].engine.clear()
             case FaultKind.EVENT_LOSS:
                 self._set_event_loss(fault.target)
+            case FaultKind.FORGE:
+                self._forge(fleet.workers[fault.target].planned)
 
     def _end(self, fault: Fault) -> None:
         self._note(fault, "ends")
@@ -179,8 +182,16 @@ class Injector:
                 fleet.workers[fault.target].engine.is_paused = self._still(fault)
             case FaultKind.EVENT_LOSS:
                 self._set_event_loss(fault.target)
-            case FaultKind.ENGINE_RESTART | FaultKind.FLUSH:
+            case FaultKind.ENGINE_RESTART | FaultKind.FLUSH | FaultKind.FORGE:
                 pass
+
+    def _forge(self, worker_id: str) -> None:
+        fleet = self.fleet
+        for process, node in zip(fleet.unit_processes, fleet.units, strict=True):
+            if process.is_reached:
+                forger = Forger(node, worker_id, fleet.shape.layout)
+                fleet.fabric.own(process, forger)
+                fleet.fabric.act(process, forger.speak, fleet.now_us)
 
     def _still(self, fault: Fault) -> bool:
         """Another fault of the kind has the same target now."""

@@ -20,7 +20,6 @@ from simulator.errors import SimulationError
 from simulator.place import Place
 from simulator.product import sizes
 from simulator.product.periods import BUSY_TICK_US, FLUSH_US, STALL_US, TICK_US
-from simulator.product.report_stream import ReportStream
 
 _UNKNOWN: Final = (-1, None)
 """Attempt and session of a stream that this process has not heard of."""
@@ -38,6 +37,20 @@ class EdgeStream(Subscriber, Protocol):
 
     sent_attempt: int
     """The newest that the unit has heard of."""
+
+
+class AgentStream(Protocol):
+    """A Report stream, as the unit meets it."""
+
+    @property
+    def region(self) -> int:
+        """Where whoever opened it stands."""
+
+    def answered(self, attempt: int, message: UnitToAgent) -> None:
+        """The unit says something."""
+
+    def hung_up(self, attempt: int) -> None:
+        """The connection broke."""
 
 
 class UnitNode:
@@ -58,7 +71,7 @@ class UnitNode:
         self.region: Final = region
         self._site = site
         self._plans_change = plans_change
-        self._sessions: dict[ReportStream, tuple[int, AgentSession | None]] = {}
+        self._sessions: dict[AgentStream, tuple[int, AgentSession | None]] = {}
         """Of each stream's newest attempt."""
         self._subscribers: dict[Subscriber, Subscription] = {}
         self._flush_due = False
@@ -80,7 +93,7 @@ class UnitNode:
 
     # --- agents -----------------------------------------------------------------------------------
 
-    def register(self, stream: ReportStream, attempt: int, hello: AgentHello) -> UnitToAgent:
+    def register(self, stream: AgentStream, attempt: int, hello: AgentHello) -> UnitToAgent:
         """A Report stream begins; it takes the place of the worker's last. Returns the unit's first word."""
         self._sessions[stream] = attempt, None
         opened = self.unit.agent_connected(hello, self._site.now_us)
@@ -92,12 +105,12 @@ class UnitNode:
         session.turn.on_end(lambda: self._site.after(0, self._over, stream, attempt, session))
         return welcome
 
-    def dialled(self, stream: ReportStream, attempt: int, hello: AgentHello) -> None:
+    def dialled(self, stream: AgentStream, attempt: int, hello: AgentHello) -> None:
         """A Report stream begins, and the answer is sent. A hello that comes late or again is passed over."""
         if attempt > self._newest(stream):
             self._answer(stream, attempt, self.register(stream, attempt, hello))
 
-    def reported(self, stream: ReportStream, attempt: int, message: AgentToUnit) -> None:
+    def reported(self, stream: AgentStream, attempt: int, message: AgentToUnit) -> None:
         """A Report stream's next message. One of a stream that is not open is answered by a reset."""
         newest, session = self._sessions.get(stream, _UNKNOWN)
         if attempt < newest:
@@ -119,7 +132,7 @@ class UnitNode:
             pass
         self.changed()
 
-    def agent_hung_up(self, stream: ReportStream, attempt: int) -> None:
+    def agent_hung_up(self, stream: AgentStream, attempt: int) -> None:
         """A Report stream has ended."""
         newest, session = self._sessions.get(stream, _UNKNOWN)
         if attempt >= newest:
@@ -127,16 +140,16 @@ class UnitNode:
             if session is not None:
                 self.unit.agent_disconnected(session)
 
-    def _over(self, stream: ReportStream, attempt: int, session: AgentSession) -> None:
+    def _over(self, stream: AgentStream, attempt: int, session: AgentSession) -> None:
         """Another has the stream's turn: it is told so and ended."""
         if self._newest(stream) == attempt:
             self._answer(stream, attempt, self.unit.why_over(session))
             self.agent_hung_up(stream, attempt)
 
-    def _newest(self, stream: ReportStream) -> int:
+    def _newest(self, stream: AgentStream) -> int:
         return self._sessions.get(stream, _UNKNOWN)[0]
 
-    def _answer(self, stream: ReportStream, attempt: int, answer: UnitToAgent) -> None:
+    def _answer(self, stream: AgentStream, attempt: int, answer: UnitToAgent) -> None:
         size = sizes.ACKNOWLEDGEMENT
         if isinstance(answer, ReportRequest):
             size += len(answer.reason)

@@ -23,7 +23,17 @@ from kvcompass.roles.agents_desk import AgentsDesk
 from kvcompass.roles.free_places import FreePlaces
 from kvcompass.roles.index_follower import FollowerState, IndexFollower
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
-from kvcompass.roles.messages import Edits, FullReport, PatchGroups, SubscribeRequest, UnitToEdge, Watermark
+from kvcompass.roles.messages import (
+    STREAM_FIELD,
+    AgentHello,
+    Edits,
+    FullReport,
+    PatchGroups,
+    Refusal,
+    SubscribeRequest,
+    UnitToEdge,
+    Watermark,
+)
 from kvcompass.roles.relay_desk import RelayDesk
 from kvcompass.roles.renewal_times import RenewalTimes
 from kvcompass.roles.restored_from import RestoredFrom
@@ -338,6 +348,16 @@ def _fall_back_to_nobody(right: Callable[..., Any], self: ShardFeed, ended: Resu
     return replace(result, pause_us=_FAR_US) if was_edge and result.pause_us else result
 
 
+def _hold_a_sequence_against(
+    right: Callable[..., Any], self: AgentsDesk, hello: AgentHello, now_us: int
+) -> Any:
+    source = self._sources.get(hello.worker_id)
+    same = source is not None and source.epoch == hello.handshake.epoch
+    if same and source is not None and hello.holdings.sequence < source.sequence:
+        return Refusal(STREAM_FIELD, "it went back")
+    return right(self, hello, now_us)
+
+
 def _keep_old_lengths(right: Callable[..., Any], self: WorkerAgent) -> Any:
     return ()
 
@@ -380,6 +400,9 @@ BUGS = {
     ),
     "withdrawal_not_sent": Bug("keys only come", ((UnitReport, "_take_edits", _send_no_withdrawal),), 5),
     "hole_forgiven": Bug("edits are missing, and so what", ((AgentsDesk, "_on_hole", _forgive_a_hole),), 20),
+    "sequence_held_against": Bug(
+        "what was said in an agent's epoch stands", ((AgentsDesk, "connected", _hold_a_sequence_against),), 20
+    ),
     "report_cut_short": Bug(
         "one chunk for a whole report",
         ((AgentsDesk, "_on_full_report", _take_the_first_chunk_for_all),),
