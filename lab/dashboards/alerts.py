@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kvcompass.fleet.view import Standing
 from lab.dashboards import signals
 from lab.dashboards.promql import ALERTS, Expressions
 from lab.netem import names as wan
@@ -132,6 +133,33 @@ def alerts() -> Iterator[Alert]:
         Severity.PAGE,
         "At {{ $labels.instance }} two processes take turns in speaking for one worker or edge.",
         "Its log names the sender: end the second agent or edge; without TLS, look for who forges.",
+    )
+    yield Alert(
+        "KVCompassStreamsReplaced",
+        signals.replaced_streams(metrics, "instance"),
+        "3m",
+        Severity.TICKET,
+        "At {{ $labels.instance }} streams are replaced again and again, by newer ones of the same process.",
+        "Connections that break and come back: see to the way. Else somebody speaks in another's name and "
+        "epoch: its log names whose; give the fleet TLS.",
+    )
+    yield Alert(
+        "KVCompassWorkerLoadUnknown",
+        f"{signals.unheard_at_home(metrics, 'worker', 'instance')} == {Standing.UNKNOWN:d}",
+        "1m",
+        Severity.TICKET,
+        "{{ $labels.instance }} hears nothing of the load of {{ $labels.worker }}, which is of its region.",
+        "Chosen last meanwhile. Its agent's /health says why, or that all is well: then see to what is "
+        "between, and whether loads are overtaken.",
+    )
+    yield Alert(
+        "KVCompassLoadsOvertaken",
+        f"{metrics.a_minute('kvcompass_edge_loads_total', 'instance', source='agent', use='old_sequence')}"
+        f" > {signals.OVERTAKEN_ACT}",
+        "3m",
+        Severity.TICKET,
+        "{{ $labels.instance }} drops loads of agents as older than what it has heard.",
+        "Two agents of one epoch serve one worker, a copied machine for instance: end one. Else report it.",
     )
     yield Alert(
         "KVCompassErrorShare",

@@ -50,6 +50,12 @@ VIEW_STALE_S: Final = STALE_AFTER_US / 1e6
 SNAPSHOT_PERIODS_ACT: Final = 3
 """Periods after which a unit's own snapshot ought to have been written, whatever the disk was doing."""
 
+REPLACED_ACT: Final = 6
+"""A minute. Two that take turns do so at least every 2 s each; a connection that breaks leaves one behind,
+if one side alone notices."""
+OVERTAKEN_ACT: Final = 6
+"""Loads of agents, a minute. A stream's own come in order."""
+
 SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
 
 _UNREGISTERED: Final = (Registration.ABSENT.value, Registration.ENDED.value)
@@ -109,6 +115,29 @@ def snapshot_periods(metrics: Expressions, *by: str) -> str:
 def unregistered(metrics: Expressions, *by: str) -> str:
     """Workers without a lease at a unit: nobody is routed to their caches for that unit's keys."""
     return metrics.sum("kvcompass_maintenance_worker_registration", *by, state=_UNREGISTERED)
+
+
+def unheard_at_home(metrics: Expressions, *by: str) -> str:
+    """Standing of workers at the edges of their own region, which their agents report to: 1 is unknown."""
+    name = "kvcompass_edge_worker_standing"
+    standing = metrics.max(name, *by, "region", "worker_region")
+    # An edge's own region, as a worker's: marks the workers that are at home there.
+    marks = f'label_replace({metrics.max(name, "region")}, "worker_region", "$1", "region", "(.*)")'
+    return aggregate("max", f"{standing} and on (region, worker_region) {marks}", *by)
+
+
+def replaced_streams(metrics: Expressions, *by: str) -> str:
+    """Open streams whose place a newer one of the same process took, a minute.
+
+    Of workers and edges at edges, workers at units, and subscribers at both, whichever there are most of.
+    """
+    counted = (
+        metrics.a_minute("kvcompass_edge_superseded_load_streams_total", *by, process="same"),
+        metrics.a_minute("kvcompass_maintenance_superseded_streams_total", *by),
+        metrics.a_minute("kvcompass_maintenance_superseded_subscribers_total", *by),
+        metrics.a_minute("kvcompass_edge_relay_superseded_subscribers_total", *by),
+    )
+    return " or ".join(f"{each} > {REPLACED_ACT}" for each in counted)
 
 
 def broken_streams(metrics: Expressions, *by: str) -> str:

@@ -16,6 +16,7 @@ _COUNTERS = {
     "relay_snapshots": "Snapshots begun for other edges of the region.",
     "relay_overflows": "Edges that fell off the log and were sent a snapshot.",
     "relay_stalled": "Streams ended since an edge took no message for 10 s.",
+    "relay_superseded_subscribers": "Open streams of an edge whose place a newer one of it took.",
     "relay_unavailable": "Streams of other edges refused or ended, since the shard could not be served.",
     "relay_refusals": "Handshakes of other edges refused.",
 }

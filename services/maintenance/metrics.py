@@ -23,6 +23,8 @@ _COUNTERS = {
     "growths": "Tables doubled in place, which needs no snapshot.",
     "refusals": "Handshakes and messages refused.",
     "superseded_agents": "Open streams of a worker whose place another agent took: two, if it goes on.",
+    "superseded_streams": "Open streams of a worker whose place one of the same agent's epoch took.",
+    "superseded_subscribers": "Open streams of an edge whose place a newer one of it took.",
     "over_bound": "Refusals of workers that have more keys than the plan allows.",
     "snapshots": "Snapshots begun.",
     "overflows": "Subscribers that fell off the log and were sent a snapshot.",

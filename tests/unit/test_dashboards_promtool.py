@@ -229,6 +229,51 @@ def test_failing_requests_alert(tmp_path) -> None:
     evaluate(tmp_path, series, at="5m", alert_rule_test=[alert])
 
 
+def test_a_worker_that_nobody_hears_at_home_alerts_wherever_it_is_known_else(tmp_path) -> None:
+    """a: known at home; b: at none of its two edges at home, but elsewhere; c: at one of them; d: is out."""
+    standing = 'kvcompass_edge_worker_standing{instance="%s", region="%s", worker="%s", worker_region="us"}'
+    told = {"a": (0, 0, 1), "b": (1, 1, 0), "c": (1, 0, 0), "d": (3, 3, 1)}
+    series = {
+        standing % (edge, region, worker): f"{values[place]}x60"
+        for worker, values in told.items()
+        for place, (edge, region) in enumerate([("us-0", "us"), ("us-1", "us"), ("eu-0", "eu")])
+    } | {standing.replace('worker_region="us"', 'worker_region="eu"') % ("eu-0", "eu", "e"): "0x60"}
+    name = "KVCompassWorkerLoadUnknown"
+    unheard = [("us-0", "b"), ("us-1", "b"), ("us-0", "c")]
+    labels = [{"instance": edge, "worker": worker, "severity": "ticket"} for edge, worker in unheard]
+    alert = fires(name, *labels)
+    for each in alert["exp_alerts"]:
+        each["exp_annotations"] = annotations(name, each["exp_labels"])
+    evaluate(tmp_path, series, at="30s", alert_rule_test=[fires(name)])
+    evaluate(tmp_path, series, at="2m", alert_rule_test=[alert])
+
+
+@pytest.mark.parametrize(
+    ("metric", "alert"),
+    [
+        ('kvcompass_edge_superseded_load_streams_total{%s, process="same"}', "KVCompassStreamsReplaced"),
+        ("kvcompass_maintenance_superseded_streams_total{%s}", "KVCompassStreamsReplaced"),
+        ("kvcompass_maintenance_superseded_subscribers_total{%s}", "KVCompassStreamsReplaced"),
+        ("kvcompass_edge_relay_superseded_subscribers_total{%s}", "KVCompassStreamsReplaced"),
+        ('kvcompass_edge_loads_total{%s, source="agent", use="old_sequence"}', "KVCompassLoadsOvertaken"),
+        (
+            'kvcompass_edge_superseded_load_streams_total{%s, process="another"}',
+            "KVCompassTwoSpeakForOne",
+        ),
+    ],
+)
+def test_what_is_replaced_or_overtaken_again_and_again_alerts(tmp_path, metric: str, alert: str) -> None:
+    """Once every 5 s; and once a minute, as connections that break do."""
+    often, now_and_then = metric % 'instance="x", region="us"', metric % 'instance="y", region="us"'
+    series = {often: "0+1x120", now_and_then: "0x11 1x11 2x11 3x11 4x11 5x11 6x11 7x11 8x11 9x11"}
+    fired = fires(
+        alert, {"instance": "x", "severity": "page" if alert == "KVCompassTwoSpeakForOne" else "ticket"}
+    )
+    fired["exp_alerts"][0]["exp_annotations"] = annotations(alert, {"instance": "x"})
+    evaluate(tmp_path, series, at="1m", alert_rule_test=[fires(alert)])
+    evaluate(tmp_path, series, at="8m", alert_rule_test=[fired])
+
+
 def annotations(name: str, labels: dict[str, str], value: str = "") -> dict[str, str]:
     """The rule's, with its labels filled in."""
     (alert,) = [alert for alert in alerts() if alert.name == name]

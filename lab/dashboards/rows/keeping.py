@@ -97,7 +97,8 @@ def keeping(metrics: Expressions) -> Row:
                 title="Two that speak for one",
                 description="Times, a minute, that an open stream of a worker or an edge was replaced by "
                 "one of another process. Once at a restart is right. Again and again: two agents serve one "
-                "worker, or somebody forges; find the second one, and give the fleet TLS.",
+                "worker, or somebody forges; find the second one, and give the fleet TLS. Those of one "
+                "epoch: a connection that broke at one side alone.",
                 unit=Unit.EVENTS_A_MINUTE,
                 queries=(
                     Query(
@@ -109,6 +110,14 @@ def keeping(metrics: Expressions) -> Row:
                     Query(
                         metrics.a_minute("kvcompass_maintenance_superseded_agents_total", "instance"),
                         "reports at {{instance}}",
+                    ),
+                    Query(
+                        metrics.a_minute("kvcompass_maintenance_superseded_streams_total", "instance"),
+                        "reports at {{instance}}, same epoch",
+                    ),
+                    Query(
+                        metrics.a_minute("kvcompass_maintenance_superseded_subscribers_total", "instance"),
+                        "subscribers of {{instance}}",
                     ),
                 ),
                 steps=steps(watch=1),
