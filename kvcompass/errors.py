@@ -43,4 +43,4 @@ class LayoutMismatchError(KVCompassError):
 
 
 class ProtocolError(KVCompassError):
-    """A peer broke the replication protocol (sequence went back without a new epoch, malformed patch)."""
+    """A peer broke the replication protocol (a message that is malformed, or not the stream's own)."""
