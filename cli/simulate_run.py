@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from simulator.errors import SimulationError
 from simulator.experiments.cell import Cell, Setting
-from simulator.experiments.document import as_json
+from simulator.experiments.document import as_json, provenance
 from simulator.experiments.policies import POLICIES, usual_eviction
 from simulator.experiments.progress import SweepProgress, duration
 from simulator.experiments.store import CellStore, write_whole
@@ -29,6 +30,7 @@ from simulator.experiments.study import (
 )
 from simulator.experiments.sweep import Swept, run_cells
 from simulator.fleets.named import NAMED
+from simulator.results.measured import measured
 from simulator.results.plot import need_plots, save_plot
 from simulator.results.table import print_rows, wide
 from simulator.workloads import WORKLOADS, Capacity
@@ -69,9 +71,18 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out_dir or (Path("out/sweep") if options.sweep else None)
     with TemporaryDirectory(prefix="kvcompass-simulate-") as scratch:
         store = CellStore(folder or Path(scratch), any_code=options.any_code)
+        jobs, began_s = min(options.jobs, len(wanted)), time.monotonic()
         with SweepProgress(Console(stderr=True)) as progress:
-            swept = run_cells(wanted, store, progress, min(options.jobs, len(wanted)))
-    _report(console, options, swept, found, wanted)
+            swept = run_cells(wanted, store, progress, jobs)
+        took_s = time.monotonic() - began_s
+    _tell_failures(console, swept)
+    if swept.finished:
+        wall_s = sum(each.wall_s for each in swept.finished)
+        beside = f", {duration(took_s)} with {jobs} jobs" if jobs > 1 else ""
+        _report(console, options, swept, found, wanted, f"{duration(wall_s)} of runs{beside}", store.code)
+    if swept.failures:
+        said = f"{len(swept.failures)} of {len(wanted)} runs failed: see above."
+        console.print(said, highlight=False, soft_wrap=True, style="red")
     return 1 if swept.failures else 0
 
 
@@ -159,8 +170,8 @@ def _writable(path: Path | None, option: str) -> None:
 
 def _say(console: Console, setting: Setting, found: Mapping[int, Capacity]) -> None:
     asked = (
-        f"at least {setting.requests:,} requests and {setting.window_s:g} s, after {setting.warm_up:,} and "
-        f"{setting.warm_up_s:g} s to warm up"
+        f"asked for {setting.requests:,} requests and {setting.window_s:g} s at least, after "
+        f"{setting.warm_up:,} and {setting.warm_up_s:g} s to warm up"
     )
     rates = "the paper's linear rates" if setting.linear else "measured rates"
     console.print(
@@ -179,34 +190,33 @@ def _say(console: Console, setting: Setting, found: Mapping[int, Capacity]) -> N
         )
 
 
+def _tell_failures(console: Console, swept: Swept) -> None:
+    for cell, why in swept.failures:
+        said = f"{cell.name} failed: {why}"
+        console.print(said, highlight=False, soft_wrap=True, markup=False, style="red")
+
+
 def _report(
     console: Console,
     options: argparse.Namespace,
     swept: Swept,
     found: Mapping[int, Capacity],
     wanted: Sequence[Cell],
+    took: str,
+    code: str,
 ) -> None:
     setting, rows = wanted[0].setting, rows_of(swept.finished)
-    failures = [(cell.name, why) for cell, why in swept.failures]
-    for name, why in failures:
-        console.print(f"{name} failed: {why}", highlight=False, soft_wrap=True, markup=False, style="red")
-    if not rows:
-        return
     print_rows(console, rows, unit(wanted[0]))
     sources = ", ".join(dict.fromkeys(each.source for each in swept.finished))
-    wall_s = sum(each.wall_s for each in swept.finished)
-    console.print(
-        f"Requests: {sources}. The runs took {duration(wall_s)}, one after the other. Best is bold.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"Requests: {sources}. {took}.", highlight=False, soft_wrap=True)
     if options.json is not None:
         capacities = {rows[0].workload: found} if found else {}
-        found_json = as_json(swept.finished, rows, capacities, failures)
+        failures = [(cell.name, why) for cell, why in swept.failures]
+        found_json = provenance(code) | as_json(swept.finished, rows, capacities, failures)
         write_whole(options.json, json.dumps(found_json, indent=1) + "\n")
         console.print(f"Figures: {options.json}", highlight=False, soft_wrap=True)
     if options.png is not None:
         load = f", {rows[0].load:g} {unit(wanted[0])}" if len({row.load for row in rows}) == 1 else ""
-        heading = f"{rows[0].workload} on {setting.fleet}{load}, {setting.requests:,} requests or more"
+        heading = f"{rows[0].workload} on {setting.fleet}{load}; measured: {measured(rows)}"
         save_plot(rows, options.png, heading, unit(wanted[0]))
         console.print(f"Plot: {options.png}", highlight=False, soft_wrap=True)

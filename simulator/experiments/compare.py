@@ -11,7 +11,6 @@ anything.
 import argparse
 import json
 import os
-import platform
 import signal
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from rich.console import Console
 from kvcompass.errors import KVCompassError
 from simulator.experiments import compare_page
 from simulator.experiments.cell import Cell, Setting
-from simulator.experiments.document import as_json
+from simulator.experiments.document import as_json, provenance
 from simulator.experiments.policies import POLICIES, usual_eviction
 from simulator.experiments.progress import SweepProgress
 from simulator.experiments.store import CellStore, write_whole
@@ -69,9 +68,7 @@ def compare(
     rows = rows_of(swept.finished)
     print_rows(console, rows, unit(runs[0]))
     failures = [(cell.name, why) for cell, why in swept.failures]
-    machine = {"processor": platform.machine(), "cpus": os.cpu_count()}
-    document = {"code": store.code, "machine": machine}
-    return document | as_json(swept.finished, rows, capacities, failures)
+    return provenance(store.code) | as_json(swept.finished, rows, capacities, failures)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

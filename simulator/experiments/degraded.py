@@ -102,7 +102,7 @@ def _line(way: Way, runs: Mapping[int, RunFigures], base: Mapping[int, RunFigure
         lost_points=over([hit_pct(base[seed]) - hit_pct(run) for seed, run in runs.items()]),
         p99_ms=over([p99(run) for run in runs.values()]),
         p99_ratio=over([p99(run) / max(p99(base[seed]), 1e-3) for seed, run in runs.items()]),
-        wrong_pct=over([100.0 * run.wrong_claims for run in runs.values()]),
+        wrong_pct=over([100.0 * (run.wrong_claims or 0.0) for run in runs.values()]),
     )
 
 

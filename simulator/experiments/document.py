@@ -1,5 +1,7 @@
 """What a set of runs found, as JSON, and back."""
 
+import os
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +11,11 @@ from simulator.experiments.run import Finished
 from simulator.experiments.store import figures_from
 from simulator.results.rows import Row, Run
 from simulator.workloads import Capacity
+
+
+def provenance(code: str) -> dict[str, Any]:
+    """What runs come from beside their inputs: the code's digest (`store.code_digest`) and the machine."""
+    return {"code": code, "machine": {"processor": platform.machine(), "cpus": os.cpu_count()}}
 
 
 def as_json(

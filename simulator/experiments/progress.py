@@ -14,6 +14,8 @@ from simulator.experiments.cell import Cell
 _QUIET_S: Final = 10.0
 """Least time between two lines where nothing can be redrawn."""
 _LATELY_S: Final = 60.0
+_FORECAST_FROM: Final = 0.03
+"""Share of the requests from which on a forecast is told: before, compiling is most of the time."""
 
 
 class SweepProgress:
@@ -81,7 +83,9 @@ class SweepProgress:
             self._lately.popleft()
         began_s, before = self._lately[0]
         a_second = (ended - before) / max(now_s - began_s, 1e-3)
-        left = f"{a_second:,.0f} requests/s, {duration((self._wanted - ended) / max(a_second, 1.0))} left"
+        left = f"{a_second:,.0f} requests/s"
+        if ended >= _FORECAST_FROM * self._wanted:
+            left += f", {duration((self._wanted - ended) / max(a_second, 1.0))} left"
         runs = f"{self._finished}/{self._cells} runs" if self._cells > 1 else cell.policy
         self._bar.update(self._task, completed=ended, description=runs, left=left)
         if not self._console.is_terminal and now_s - self._told_s >= _QUIET_S:

@@ -18,7 +18,12 @@ from simulator.results.parts import Parts
 from simulator.results.percentiles import Percentiles
 
 _PACKAGES: Final = ("kvcompass", "simulator")
-_SHOWN: Final = ("simulator/results/table", "simulator/results/plot", "simulator/experiments/compare")
+_SHOWN: Final = (
+    "simulator/results/table",
+    "simulator/results/plot",
+    "simulator/results/measured",
+    "simulator/experiments/compare",
+)
 """Code that only shows what cells found: its changes make no cell anew."""
 
 

@@ -80,6 +80,8 @@ def _here(cells: Sequence[Cell], store: CellStore, progress: Progress, _jobs: in
             store.put(run_cell(cell, tell))
         except KVCompassError as error:
             failures.append((cell, str(error)))
+        except Exception:
+            failures.append((cell, traceback.format_exc()))
         progress.finished(cell)
     return failures
 

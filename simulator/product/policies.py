@@ -1,5 +1,6 @@
 """The product's policies, as they stand beside their rivals."""
 
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -8,6 +9,12 @@ from kvcompass.routing.names import POLICY_NAMES, PolicyName
 from simulator.impairment import SOUND, Impairment
 from simulator.product.router import ProductRouter
 from simulator.router import Rival
+
+_FOLLOWS: Final[Mapping[str, str]] = {
+    "kvcompass": "the product: joint score of way, queue and reuse over the world",
+    "regional": "the product's score within the request's own region, as if it stood alone",
+    "round_robin": "the product's turns over all workers of the world",
+}
 
 
 def product_rival(policy: PolicyName, *, faithful: bool = False, impairment: Impairment = SOUND) -> Rival:
@@ -19,7 +26,8 @@ def product_rival(policy: PolicyName, *, faithful: bool = False, impairment: Imp
     is faithful, and every one whose patches are lost or late.
     """
     make = partial(ProductRouter, policy=policy, faithful=faithful, impairment=impairment)
-    return Rival(policy, make, "the product's code and its services' defaults")
+    follows = _FOLLOWS.get(policy, "the product's policy of this name")
+    return Rival(policy, make, follows, regional=policy == "regional")
 
 
 PRODUCT_RIVALS: Final = MappingProxyType({name: product_rival(name) for name in POLICY_NAMES})

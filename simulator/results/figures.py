@@ -61,8 +61,9 @@ class RunFigures:
     only_elsewhere: float | None
     """Of sampled requests that could reuse `REUSABLE_TOKENS` anywhere: share that could not in their own
     region. What a policy leaves on the table, or picks up across regions."""
-    wrong_claims: float
-    """Share of requests whose engine reused less than the router thought."""
+    wrong_claims: float | None
+    """Share of requests whose engine reused less than the router thought; None where it never said what it
+    thought (`Site.dispatch`)."""
     peak_load_factor: float | None
     """None in less time than its window."""
     busy: float
@@ -93,7 +94,7 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, counts: NDArra
     ttft_us = columns["first_token_us"] - columns["arrived_us"]
     region_of = np.array([fleet.region_of(worker) for worker in range(fleet.workers)])
     away = good & (region_of[columns["worker"]] != columns["region"])
-    cached = columns["cached_tokens"]
+    cached, claimed = columns["cached_tokens"], columns["claimed_tokens"]
     reused = int(cached[good].sum())
     sampled = (watched.at_us >= start_us) & (watched.at_us <= end_us)
     worked = _grown(watched.busy_us[sampled].sum(axis=1))
@@ -125,7 +126,7 @@ def run_figures(fleet: Fleet, columns: Columns, watched: Watched, counts: NDArra
         cross_region=_share(away.sum(), answered),
         cross_region_reused=_share(cached[away].sum(), reused),
         only_elsewhere=_only_elsewhere(watched.reusable, counts),
-        wrong_claims=_share((cached < columns["claimed_tokens"])[good].sum(), answered),
+        wrong_claims=_share((cached < claimed)[good].sum(), answered) if claimed[good].any() else None,
         peak_load_factor=peak_load_factor(watched.at_us[sampled], watched.busy_us[sampled]),
         busy=worked / watched_us,
         prefill_busy=_grown(watched.prefill_busy_us[sampled]) / watched_us,

@@ -83,7 +83,11 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda run: None if run.only_elsewhere is None else 100 * run.only_elsewhere,
     ),
     Metric(
-        "wrong_claims_pct", "wrong claims, %", "{:.1f}", Better.NEITHER, lambda run: 100 * run.wrong_claims
+        "wrong_claims_pct",
+        "wrong claims, %",
+        "{:.1f}",
+        Better.NEITHER,
+        lambda run: None if run.wrong_claims is None else 100 * run.wrong_claims,
     ),
     Metric(
         "peak_load_factor", "peak load factor, 30 s", "{:.2f}", Better.LESS, lambda run: run.peak_load_factor

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.errors import SimulationError
-from simulator.results.metrics import METRICS, Metric
+from simulator.results.metrics import METRICS, Better, Metric
 from simulator.results.names import title
 from simulator.results.rows import CLAIRVOYANT, Row
 from simulator.results.spread import Spread
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _OURS: Final = "kvcompass"
+_OUR_COLOUR: Final = "#d1495b"
 _COLOURS: Final = (
-    "#d1495b",
     "#1b6ca8",
     "#2a9d8f",
     "#e0a030",
@@ -33,7 +34,12 @@ _COLOURS: Final = (
     "#8d99ae",
     "#c77dff",
     "#606c38",
+    "#0b525b",
 )
+"""Of the others, by place."""
+_LINES: Final = ("-", ":", "-.")
+"""Where there are more policies than colours, the next go through them once more, otherwise drawn."""
+_NO_FACTOR: Final = "no load factor: run shorter than 30 s"
 _MARKS: Final = "osD^vPX<>hp*d"
 _LEAST_ROWS: Final = 5
 """Bars of a few policies are not drawn taller than those of so many."""
@@ -108,7 +114,9 @@ def _over_loads(figure: "Figure", rows: Sequence[Row], unit: str) -> None:
             _plain_ticks(panel.yaxis)
         elif max(panel.get_ylim()) >= 1_000.0:
             panel.yaxis.set_major_formatter("{x:,.0f}")
-        panel.set_title(metric.title, fontsize=10)
+        panel.set_title(_titled(metric), fontsize=10)
+        if not any(row.figures[name] for row in rows) and name == "peak_load_factor":
+            panel.text(0.5, 0.5, _NO_FACTOR, transform=panel.transAxes, ha="center", fontsize=9)
         panel.set_xlabel(unit, fontsize=9)
         panel.set_xticks(sorted({row.load for row in rows}))
         panel.grid(visible=True, which="major", color="#e4e4e4")
@@ -151,7 +159,7 @@ def _curve(panel: "Axes", metric: Metric, rows: Sequence[Row], place: int) -> No
         marker=_MARKS[place % len(_MARKS)],
         markersize=5 if ours else 4,
         linewidth=2.4 if ours else 1.2,
-        linestyle="--" if first.is_bound else "-",
+        linestyle=_line(first, place),
         elinewidth=0.8,
         capsize=2,
         zorder=3 if ours else 2,
@@ -188,19 +196,28 @@ def _one_load(figure: "Figure", rows: Sequence[Row]) -> None:
     tokens.barh(places, reused, color=colours, label="reused")
     tokens.barh(places, computed, left=reused, color="#d9d9d9", label="recomputed")
     tokens.set_title("prompt tokens, millions: reused, then recomputed (grey)", fontsize=10)
-    factors.barh(
-        places,
-        [spread.value if (spread := row.figures["peak_load_factor"]) else 0.0 for row in rows],
-        color=colours,
-    )
-    factors.axvline(1.0, color="black", linewidth=0.8)
-    factors.set_title(_BY_NAME["peak_load_factor"].title, fontsize=10)
+    _factors(factors, rows, places, colours)
     for panel in (times, tokens, factors):
         panel.set_yticks(places, names, fontsize=8)
         panel.set_ylim(len(rows) - max(len(rows), _LEAST_ROWS) - 0.6, len(rows) - 0.4)
         panel.grid(visible=True, axis="x", color="#e4e4e4")
         panel.set_axisbelow(True)
         panel.tick_params(labelsize=8)
+
+
+def _factors(panel: "Axes", rows: Sequence[Row], places: NDArray[np.int64], colours: list[str]) -> None:
+    spreads = [row.figures["peak_load_factor"] for row in rows]
+    panel.barh(places, [spread.value if spread else 0.0 for spread in spreads], color=colours)
+    for place, spread in zip(places, spreads, strict=True):
+        if spread is None:
+            panel.text(0.02, place, _NO_FACTOR, va="center", fontsize=8)
+    panel.axvline(1.0, color="black", linewidth=0.8)
+    panel.set_title(_titled(_BY_NAME["peak_load_factor"]), fontsize=10)
+    panel.set_xlabel("hottest worker's compute time over the mean; line at 1.0: all alike", fontsize=8)
+
+
+def _titled(metric: Metric) -> str:
+    return f"{metric.title} ({'higher' if metric.better is Better.MORE else 'lower'} is better)"
 
 
 def _distributions(panel: "Axes", rows: Sequence[Row]) -> None:
@@ -217,7 +234,7 @@ def _distributions(panel: "Axes", rows: Sequence[Row]) -> None:
             label=title(row.policy, row.is_bound),
             color=_colour(row, place),
             linewidth=2.4 if ours else 1.2,
-            linestyle="--" if row.is_bound else "-",
+            linestyle=_line(row, place),
             zorder=3 if ours else 2,
         )
     if panel.lines:
@@ -249,4 +266,10 @@ def _plain_ticks(axis: "Axis") -> None:
 def _colour(row: Row, place: int) -> str:
     if row.is_bound:
         return "black" if row.policy == CLAIRVOYANT else "#808080"
-    return _COLOURS[place % len(_COLOURS)]
+    return _OUR_COLOUR if row.policy == _OURS else _COLOURS[place % len(_COLOURS)]
+
+
+def _line(row: Row, place: int) -> str:
+    if row.is_bound:
+        return "--"
+    return "-" if row.policy == _OURS else _LINES[place // len(_COLOURS) % len(_LINES)]

@@ -1,4 +1,4 @@
-"""Rows as a table on the terminal: a column a policy, the best of a line bold."""
+"""Rows as a table on the terminal: a column a policy, the best of a line bold and with a star."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,14 +7,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from simulator.results.measured import measured
 from simulator.results.metrics import ALL_METRICS, Better, BoundMetric, Metric
 from simulator.results.names import title
 from simulator.results.rows import Row
 from simulator.results.spread import Spread
 
-_HEADING: Final = 34
-_COLUMN: Final = 18
-_PIPED_WIDTH: Final = 160
+_HEADING: Final = 42
+_COLUMN: Final = 20
+_PIPED_WIDTH: Final = 182
 
 
 def wide(console: Console) -> None:
@@ -24,12 +25,27 @@ def wide(console: Console) -> None:
 
 
 def print_rows(console: Console, rows: Sequence[Row], unit: str) -> None:
-    """Print a table for each workload and load, in `unit`; what does not fit beside goes below."""
+    """Print a table for each workload and load, in `unit`; what does not fit beside goes below.
+
+    At the foot of all of them stands what was measured and what the words mean.
+    """
     a_table = max(1, (console.width - _HEADING) // _COLUMN)
     for workload, load in dict.fromkeys((row.workload, row.load) for row in rows):
         there = [row for row in rows if (row.workload, row.load) == (workload, load)]
         for start in range(0, len(there), a_table):
             console.print(_table(there, there[start : start + a_table], unit))
+    if rows:
+        console.print(_foot(rows), highlight=False, markup=False, soft_wrap=True)
+
+
+def _foot(rows: Sequence[Row]) -> str:
+    several = "" if sum(len(row.runs) for row in rows) == 1 else ", each run"
+    seeds = max(len(row.seeds) for row in rows)
+    interval = "One seed: no interval." if seeds == 1 else "±: half of a 95 % interval over the seeds."
+    return (
+        f"Measured: {measured(rows)}{several}. TTFT: time to first token, since the request was at its edge; "
+        f"P99: 99 of 100 took no longer. * and bold: best of its line. {interval}"
+    )
 
 
 def _table(all_rows: Sequence[Row], shown: Sequence[Row], unit: str) -> Table:
@@ -59,7 +75,7 @@ def _cell(metric: Metric | BoundMetric, row: Row, rows: Sequence[Row]) -> Text:
         and len(set(values)) > 1
         and spread.value == max(values, key=lambda value: metric.better * value)
     )
-    return Text(text, style="bold" if is_best else "")
+    return Text(f"* {text}", style="bold") if is_best else Text(text)
 
 
 def said(metric: Metric | BoundMetric, spread: Spread) -> str:

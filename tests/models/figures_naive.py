@@ -63,7 +63,8 @@ def figures(
     reused_away = sum(each.cached_tokens for each in away)
     found["cross_region_reused"] = reused_away / found["reused_tokens"] if found["reused_tokens"] else 0.0
     wrong = [each for each in good if each.cached_tokens < each.claimed_tokens]
-    found["wrong_claims"] = len(wrong) / len(good) if good else 0.0
+    claims = any(each.claimed_tokens for each in good)
+    found["wrong_claims"] = len(wrong) / len(good) if claims else None
     for name, of in (
         ("ttft_ms", lambda each: each.first_token_us - each.arrived_us),
         ("e2e_ms", lambda each: each.finished_us - each.arrived_us),

@@ -15,6 +15,7 @@ from cli.__main__ import main
 from simulator.errors import SimulationError
 from simulator.experiments import store, sweep
 from simulator.experiments.cell import Cell
+from simulator.experiments.policies import POLICIES
 from simulator.experiments.run import Finished
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,9 @@ def test_it_prints_a_table_and_writes_figures_and_a_plot(
         assert f"{run['figures']['ttft_ms']['p50']:,.0f}" in shown
     assert "mixed, 0.9 x no-reuse capacity" in shown
     assert "round robin" in shown
+    assert "Measured: 120 requests in " in shown
+    assert document["code"] == store.code_digest()
+    assert document["machine"]["cpus"] == os.cpu_count()
 
 
 def test_a_rate_needs_no_capacity_and_a_closed_loop_has_users(
@@ -200,6 +204,8 @@ def test_the_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     for name in ("paper-64", "mixed", "kvcompass", "random"):
         assert re.search(rf"^  {name}\b", shown, re.MULTILINE), name
+    described = re.findall(r"^  \w+: (.*)$", shown[shown.index("policies:") :], re.MULTILINE)
+    assert len(described) == len(set(described)) == len(POLICIES)
 
 
 def never(_cell: Cell, _on_progress: object = None) -> Finished:
@@ -317,4 +323,22 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     document = json.loads(figures.read_text("utf-8"))
     assert [each["because"] for each in document["failures"]] == ["a law broke"]
     assert [row["policy"] for row in document["rows"]] == ["round_robin"]
-    assert "random-1 failed: a law broke" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "random-1 failed: a law broke" in shown
+    assert shown.splitlines()[-1] == "1 of 2 runs failed: see above."
+    assert simulate("--policy", "random") == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 runs failed: see above."
+
+
+def test_a_router_that_crashes_is_told_with_where_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def crash(_self: object, _request: object) -> None:
+        raise KeyError("no such worker")
+
+    monkeypatch.setattr("simulator.rivals.random_choice.RandomChoice.arrive", crash)
+    assert simulate("--policy", "random", "round_robin") == 1
+    shown = capsys.readouterr().out
+    assert "KeyError: 'no such worker'" in shown
+    assert "mixed, 0.9 x no-reuse capacity" in shown
+    assert shown.splitlines()[-1] == "1 of 2 runs failed: see above."

@@ -31,6 +31,20 @@ def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
+def test_the_first_requests_tell_nothing_of_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Time()
+    monkeypatch.setattr(progress, "time", clock)
+    out = io.StringIO()
+    with SweepProgress(Console(file=out, width=100)) as told:
+        told.planned(CELLS[:2], CELLS[:2])
+        for ended in (20, 60):
+            clock.now_s += 20.0
+            told.reached(CELLS[0], ended)
+    early, later = out.getvalue().splitlines()
+    assert early == "0/2 runs, 1%, 1 requests/s"
+    assert re.fullmatch(r"0/2 runs, 3%, \d requests/s, .* left", later)
+
+
 def test_the_time_left_follows_from_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
     monkeypatch.setattr(progress, "time", clock)

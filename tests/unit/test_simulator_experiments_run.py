@@ -73,7 +73,7 @@ def test_a_probe_finds_the_longest_prefix_here_and_elsewhere() -> None:
 
 
 def test_a_workload_that_ends_within_the_warm_up_is_refused() -> None:
-    with pytest.raises(SimulationError, match="none beyond the warm-up of 50 and 2 s; .*--warm-up 0 "):
+    with pytest.raises(SimulationError, match=r"none beyond the warm-up of 50 and 2 s; .*--warm-up 0 "):
         run_cell(
             Cell(Setting(fleet="testbed-14", requests=0, warm_up=50, warm_up_s=2.0), "random", 60.0, None, 1)
         )

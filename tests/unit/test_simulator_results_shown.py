@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from simulator.errors import SimulationError
@@ -54,12 +55,12 @@ def test_every_policy_has_a_column_and_every_load_a_table() -> None:
     ]
     assert heads[0][1:] == ["KVCompass", "regional", "least loaded", "Dynamo"]
     (p50, _) = (line for line in found if line[0] == "TTFT P50, ms")
-    assert [cell.partition(" ")[0] for cell in p50[1:]] == ["120", "220", "320", "420"]
+    assert [cell.partition(" ±")[0] for cell in p50[1:]] == ["* 120", "220", "320", "420"]
     assert all("±" in cell for cell in p50[1:])
 
 
 def test_what_does_not_fit_beside_goes_below_and_nothing_is_folded() -> None:
-    wide, narrow = (lines(printed(three_seeds(0.5), width)) for width in (200, 75))
+    wide, narrow = (lines(printed(three_seeds(0.5), width)) for width in (200, 85))
     assert sorted(cell for line in wide for cell in line[1:]) == sorted(
         cell for line in narrow for cell in line[1:]
     )
@@ -72,7 +73,65 @@ def test_the_best_of_a_line_is_bold_and_a_bound_never_is() -> None:
     print_rows(console, found, "")
     assert isinstance(console.file, io.StringIO)
     (line,) = (line for line in console.file.getvalue().splitlines() if "TTFT P50" in line)
-    assert re.findall(r"\x1b\[1m *([\d,.]+)\x1b", line) == ["100"]
+    assert re.findall(r"\x1b\[1m *(\*? ?[\d,.]+)\x1b", line) == ["* 100"]
+    assert line.count("*") == 1, "as it is where there is no bold"
+
+
+def test_the_foot_says_what_was_measured_and_not_what_was_asked_for() -> None:
+    short = replace(PLAIN, requests=50, seconds=27.4)
+    one = printed(rows([run("random", short)]), 200)
+    assert "Measured: 50 requests in 27 s. " in one
+    assert "One seed: no interval." in one
+    several = printed(rows([run("random", short), run("random", PLAIN, seed=2)]), 200)
+    assert "Measured: 50 to 1,000 requests in 10 to 27 s, each run." in several
+    assert "95 % interval" in several
+    assert "no interval" not in several
+
+
+def test_who_claims_nothing_has_no_wrong_claims() -> None:
+    found = lines(printed(rows([run("a", replace(PLAIN, wrong_claims=None)), run("b")]), 200))
+    (line,) = (line for line in found if line[0] == "wrong claims, %")
+    assert line[1:] == ["-", "1.0"]
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """What is drawn, in place of files."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, _path: drawn.append(figure))
+    return drawn
+
+
+@pytest.mark.parametrize("loads", [(0.9,), (0.5, 0.9)])
+def test_every_policy_is_drawn_otherwise_and_kvcompass_always_alike(
+    loads: tuple[float, ...], figures: list[Figure]
+) -> None:
+    names = [f"rival {place}" for place in range(30)]
+    ours = []
+    for place in (0, 17):
+        policies = [*names[:place], "kvcompass", *names[place:]]
+        save_plot(
+            rows([run(name, load=load) for load in loads for name in policies]), Path("x.png"), "heading", ""
+        )
+        (panel, *_) = figures[-1].axes
+        curves = [(each.get_label(), each.lines[0]) for each in panel.containers]
+        curves = curves or [(line.get_label(), line) for line in panel.get_lines()]
+        drawn = {label: (line.get_color(), line.get_linestyle()) for label, line in curves}
+        assert len(drawn) == len(set(drawn.values())) == 31
+        ours.append(drawn["KVCompass"])
+        assert [colour for colour, _ in drawn.values()].count(ours[-1][0]) == 1
+    assert ours[0] == ours[1]
+
+
+@pytest.mark.parametrize("loads", [(0.9,), (0.5, 0.9)])
+def test_a_plot_says_why_there_is_no_load_factor(loads: tuple[float, ...], figures: list[Figure]) -> None:
+    short = replace(PLAIN, peak_load_factor=None)
+    for figures_ in (short, PLAIN):
+        save_plot(rows([run("random", figures_, load=load) for load in loads]), Path("x.png"), "heading", "")
+    for figure, absent in zip(figures, (True, False), strict=True):
+        (panel,) = (axes for axes in figure.axes if axes.get_title().startswith("peak load factor"))
+        assert "lower is better" in panel.get_title()
+        assert [text.get_text() for text in panel.texts] == absent * ["no load factor: run shorter than 30 s"]
 
 
 @pytest.mark.parametrize("loads", [(0.9,), (0.5, 0.9, 2.0)])
