@@ -1,6 +1,10 @@
 """The order of an engine's numbered batches: next, repeated, after a hole, or of another engine process."""
 
 from enum import Enum, auto
+from typing import Final
+
+SEQUENCE_MOST: Final = 1 << 40
+"""No engine numbers a batch so high: it would take a thousand batches a second for thirty years."""
 
 
 class Order(Enum):

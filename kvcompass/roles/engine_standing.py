@@ -81,6 +81,12 @@ class EngineStanding:
         self._fit = engine_fit(facts, self._plan, self._worker)
         return self._fit.refusal
 
+    def forget_facts(self) -> None:
+        """What it is is unknown, and so whether that contradicts the plan."""
+        self.facts = None
+        self._fit = EngineFit()
+        self.judge(Judge.FACTS, None)
+
     def judge(self, judge: Judge, refusal: EngineRefusal | None) -> None:
         """A judge refuses it, or takes back what it found before."""
         if refusal is None:
@@ -88,6 +94,10 @@ class EngineStanding:
         else:
             self._refusals[judge] = refusal
             self._has_forgotten = True
+
+    def forget_holdings(self) -> None:
+        """What is known of its cache is to be learned from the start, at the next stream."""
+        self._has_forgotten = True
 
     def on_event_stream(self, *, same_process: bool) -> bool:
         """Its event stream is open. Returns whether all that was known of it still is."""

@@ -18,12 +18,15 @@ from kvcompass.roles.engine_feed import EngineFeed, Order
 from kvcompass.roles.engine_fit import EngineRefusal, pages_fit
 from kvcompass.roles.engine_standing import EngineStanding, Judge
 from kvcompass.roles.event_intake import BlockSizeMismatch
+from kvcompass.roles.event_lag import EventLag
 from kvcompass.roles.event_watch import SILENT_US
 from kvcompass.roles.holdings import Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
 from kvcompass.roles.replica_prefill import WorkerNow
 
 _LIMITS: Final = TreeLimits()
+_LOST_MOST: Final = 1 << 53
+"""Counted no further: what reads the count may hold it as a float."""
 _UNTOLD: Final = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
 
 
@@ -64,11 +67,15 @@ class WorkerAgent:
         self._identified = False
         self._attached = False
         self._complete = True
+        self._rules = self._rules_of(None)
+        """By which events are taken in."""
         self._feed = EngineFeed()
+        self.lag = EventLag()
+        """Of the events. Who reads them says when some wait, and when none does."""
         self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._engine_load = _UNTOLD
         self._loaded_at_us = 0
-        self._silence_us = plan.routing.lease_ms * 1_000 // 6
+        self._lease_us = plan.routing.lease_ms * 1_000
         self.holdings = Holdings(
             namespace(plan.model, salt),
             block_size=plan.model.block_size,
@@ -97,7 +104,7 @@ class WorkerAgent:
         before, self._plan = self._plan, plan
         self.worker = plan.workers[plan.worker_index(self.worker.id)]
         self._estimate.apply_plan(self.worker.prefill_ms_per_token)
-        self._silence_us = plan.routing.lease_ms * 1_000 // 6
+        self._lease_us = plan.routing.lease_ms * 1_000
         return self.holdings.use_lengths(
             np.union1d(registered_lengths(before), registered_lengths(plan)),
             max(before.worker_entries_max, plan.worker_entries_max),
@@ -122,7 +129,7 @@ class WorkerAgent:
             return AgentState.APPROXIMATE
         if self.engine.is_silent:
             return AgentState.SILENT
-        if not self._attached:
+        if not self._attached or self.lag.is_late:
             return AgentState.ATTACHING
         return AgentState.EXACT if self._complete else AgentState.PARTIAL
 
@@ -138,22 +145,27 @@ class WorkerAgent:
 
     @property
     def vouches(self) -> bool:
-        """Whether what was reported stands: the engine answers, tells what it does, and is the process that
-        was learned from. Nothing is reported of holdings that are predicted, and that stands.
+        """Whether what was reported stands.
 
-        Units are told nothing otherwise, so that the lease ends.
+        It does while the engine answers, tells what it does, is the process that was learned from, and is
+        followed: its events wait for no longer than a lease. Nothing is reported of holdings that are
+        predicted, and that stands. Units are told nothing otherwise, so that the lease ends.
         """
         if self._reachable is not True:
             return False
-        return self.is_approximate or (self._identified and not self.engine.is_silent)
+        if self.is_approximate:
+            return True
+        return self._identified and not self.engine.is_silent and not self.lag.is_late
 
     def may_renew(self, now_us: int) -> bool:
-        """Whether the lease may be renewed: the engine has answered within a sixth of it.
+        """Whether the lease may be renewed: the engine has answered within a sixth of it, and its events have
+        waited for no longer.
 
         So a lease ends soon after the last answer, whether the engine is gone or hangs, however late that is
         noticed. `vouches` goes on meanwhile: it may be busy, and is renewed once it answers.
         """
-        return self.vouches and now_us - self._loaded_at_us <= self._silence_us
+        most_us = self._lease_us // 6
+        return self.vouches and max(now_us - self._loaded_at_us, self.lag.us(now_us)) <= most_us
 
     @property
     def applied(self) -> int:
@@ -190,7 +202,7 @@ class WorkerAgent:
             return ()
         missing = sequence - self._feed.applied - 1
         if missing:
-            self.lost_batches += missing
+            self.lost_batches = min(self.lost_batches + missing, _LOST_MOST)
             events = (EventsLost(removals=True), *events)
         elif sequence == 0:
             self._complete = True
@@ -211,12 +223,27 @@ class WorkerAgent:
         return edits
 
     def on_engine_facts(self, facts: EngineFacts) -> tuple[ShardEdits, ...]:
-        """The engine has said what it is, before it is attached to (again).
+        """The engine has said what it is, before it is attached to (again) or later.
 
         Returns:
             The withdrawals of a refusal.
         """
-        return self.judge(Judge.FACTS, self.engine.on_facts(facts))
+        withdrawn = self.judge(Judge.FACTS, self.engine.on_facts(facts))
+        if not self.holdings.blocks:
+            self._go_by_facts()
+        return withdrawn
+
+    def on_facts_unknown(self) -> None:
+        """The engine, which may be another one, does not say what it is: what was said before is void."""
+        self.engine.forget_facts()
+
+    @property
+    def is_learned_otherwise(self) -> bool:
+        """What is held was taken in by other rules than those that follow from the facts."""
+        facts = self.engine.facts
+        if facts is None or self.refusal is not None or not self.holdings.blocks:
+            return False
+        return self._rules_of(facts) != self._rules
 
     def judge(self, judge: Judge, refusal: EngineRefusal | None) -> tuple[ShardEdits, ...]:
         """Refuse the engine for what a judge has found, or take back what that judge had found before.
@@ -238,6 +265,7 @@ class WorkerAgent:
     def on_events_lost(self) -> None:
         """The event stream broke. Until `on_engine_up` it may be any engine process."""
         self._identified = self._attached = False
+        self.lag.all_taken()
 
     def on_engine_down(self) -> None:
         """The engine stopped answering."""
@@ -267,10 +295,7 @@ class WorkerAgent:
         self._feed.reset()
         self._complete = True
         withdrawn = self.holdings.clear()
-        facts = self.engine.facts
-        if facts is not None and self.refusal is None:
-            self.holdings.use_block_size(facts.page_size or self._plan.model.block_size)
-            self.holdings.use_tiers(told=facts.tells_tiers or not facts.host_tier)
+        self._go_by_facts()
         return withdrawn
 
     def on_engine_load(self, load: EngineLoad, now_us: int) -> None:
@@ -280,6 +305,7 @@ class WorkerAgent:
         self.engine.on_load(load, now_us)
         self._engine_load = load
         self._loaded_at_us = now_us
+        self.lag.look(now_us, self._lease_us)
 
     def load(self, now_us: int) -> WorkerLoad | None:
         """Return the worker's load as it is now; None as long as the engine was not asked to an end."""
@@ -331,6 +357,21 @@ class WorkerAgent:
                 "of an engine are of one size",
             ),
         )
+
+    def _go_by_facts(self) -> None:
+        """Take events in by what the facts tell, or by the plan where they do not. Nothing is held."""
+        if self.refusal is not None:
+            return
+        self._rules = self._rules_of(self.engine.facts)
+        self.holdings.use_block_size(self._rules[0])
+        self.holdings.use_tiers(told=self._rules[1])
+
+    def _rules_of(self, facts: EngineFacts | None) -> tuple[int, bool]:
+        """Tokens a block as told, else the plan's; and whether events say in which tier each block is."""
+        block_size = self._plan.model.block_size
+        if facts is None:
+            return block_size, True
+        return facts.page_size or block_size, facts.tells_tiers or not facts.host_tier
 
     def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         """Return everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""

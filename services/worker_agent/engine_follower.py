@@ -10,11 +10,13 @@ import zmq
 import zmq.asyncio
 
 from kvcompass.engine_events import EngineNews, EventsLost
+from kvcompass.engine_facts import EngineFacts
 from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
+from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
 from services.worker_agent.engine_facts import ask_facts
@@ -28,6 +30,7 @@ from services.worker_agent.event_source import (
     replay,
 )
 from services.worker_agent.settings import EngineSettings
+from services.worker_agent.sparse_log import SparseLog
 
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
@@ -35,6 +38,10 @@ _FACTS_ATTEMPTS: Final = 3
 """Then an engine that answers too late is attached to by what the plan says of it."""
 _MISCONFIGURED_US: Final = 5_000_000
 """Between two looks at an engine that has to be started otherwise."""
+_FACTS_PERIOD_S: Final = 60.0
+"""Between two questions to an engine that is attached to and has not said what it is."""
+_SETTLED_US: Final = 1_000_000
+"""No engine restarts twice within it: it takes seconds to load a model. Who seems to is no one engine."""
 
 
 class EngineFollower:
@@ -72,6 +79,7 @@ class EngineFollower:
         self.endpoints = EventEndpoints("", "")
         """Those in use; empty as long as none are known."""
         self._facts_failures = 0
+        self._restarted_us: int | None = None
         self._rank_is_checked = False
         self._last: tuple[int, bytes] | None = None
         """Number and payload of the last batch taken in: only the same process has the same."""
@@ -81,6 +89,7 @@ class EngineFollower:
         self._gone = asyncio.Event()
         self._anew = asyncio.Event()
         self._log = get_logger("engine_follower").bind(worker=agent.worker.id)
+        self._sparse_log = SparseLog(self._log)
         self.decoder = EventDecoder()
         self.broken_batches = 0
         """Payloads that were no batch at all."""
@@ -115,15 +124,19 @@ class EngineFollower:
                 await self._ask_facts()
                 if self._agent.is_approximate:
                     self.problem = ""
-                    await self._gone.wait()
+                    await self._predicted()
                     continue
                 self.endpoints = event_endpoints(self._agent, self._dial)
                 async with LiveEvents(self._context, self.endpoints.events) as live:
                     await self._attach(live)
-                    backoff.reset()
                     self.problem = ""
                     self._log.info("attached", state=self._agent.state.value, batch=self._agent.applied)
-                    problem = await self._follow(live)
+                    attached_us = now_us()
+                    try:
+                        problem = await self._follow(live)
+                    finally:
+                        if now_us() - attached_us >= _SETTLED_US:
+                            backoff.reset()
             except NoPublisherError as error:
                 problem, least_us = str(error), _MISCONFIGURED_US
                 if self._answers.is_set() and not self._agent.engine.unconfigured:
@@ -148,16 +161,43 @@ class EngineFollower:
             lasting = isinstance(error, NotThereError | MalformedError)
             if not lasting and self._facts_failures < _FACTS_ATTEMPTS:
                 raise
-            self._log.warning("the engine does not say what it is", reason=str(error))
+            if self.facts_problem != str(error):
+                self._log.warning("the engine does not say what it is", reason=str(error))
             self.facts_problem = str(error)
+            self._agent.on_facts_unknown()
             return
+        self._take_facts(facts)
+
+    async def _ask_again(self) -> None:
+        """As long as it is not known what the engine is, ask it now and then."""
+        while self.facts_problem:
+            await asyncio.sleep(_FACTS_PERIOD_S)
+            try:
+                self._take_facts(await ask_facts(self._client, self._engine))
+            except EngineError as error:
+                self.facts_problem = str(error)
+        if self._agent.is_learned_otherwise:
+            self._agent.engine.forget_holdings()
+            self.attach_anew()
+
+    def _take_facts(self, facts: EngineFacts) -> None:
         if facts != self._agent.engine.facts:
             self._log.info("engine", engine=facts.engine, version=facts.version, page_size=facts.page_size)
         self.facts_problem, self._facts_failures = "", 0
         self._publish(self._agent.on_engine_facts(facts))
 
+    async def _predicted(self) -> None:
+        """Its events are of no use. Return when the engine stops answering."""
+        asking = asyncio.create_task(self._ask_again(), name="engine facts")
+        try:
+            await self._gone.wait()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
     async def _attach(self, live: LiveEvents) -> None:
         await live.connect(self._timeout_s)
+        self._agent.lag.waits(now_us())
         self._rank_is_checked = False
         last, same = self._last, False
         if last is not None and self.endpoints.replay:
@@ -177,9 +217,10 @@ class EngineFollower:
         broken = asyncio.create_task(live.disconnected(), name="engine events monitor")
         gone = asyncio.create_task(self._gone.wait(), name="engine gone")
         anew = asyncio.create_task(self._anew.wait(), name="engine anew")
-        tasks = {reading, broken, gone, anew}
+        ends = {reading, broken, gone, anew}
+        tasks = ends | {asyncio.create_task(self._ask_again(), name="engine facts")}
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 reading.result()
             if anew.done():
@@ -193,18 +234,19 @@ class EngineFollower:
 
     async def _read(self, live: LiveEvents) -> None:
         while True:
+            if not live.waits:
+                self._agent.lag.all_taken()
             batch = await live.next(self._quiet_ms)
+            self._agent.lag.waits(now_us())
             if batch is None:
                 await self._prove_life()
                 continue
             self._overhears(batch[1])
             order = self._agent.order(batch[0])
             if order is Order.RESTARTED:
-                self._log.warning("the engine restarted", batch=batch[0], applied=self._agent.applied)
-                await self._ask_facts()
-                self._engine_up(same_process=False, first=False)
-                self._agent.order(batch[0])
+                await self._restarted(batch[0])
             elif self._agent.refusal is not None:
+                await asyncio.sleep(0)
                 continue
             if order in (Order.RESTARTED, Order.HOLE):
                 await self._catch_up()
@@ -212,6 +254,21 @@ class EngineFollower:
                 self._publish(())
             self._take(*batch)
             await asyncio.sleep(0)
+
+    async def _restarted(self, number: int) -> None:
+        """Another process publishes. What was learned of the one before is withdrawn before anything else.
+
+        Errors: EventSourceError when another one did just now.
+        """
+        before_us, self._restarted_us = self._restarted_us, now_us()
+        if before_us is not None and self._restarted_us - before_us < _SETTLED_US:
+            raise EventSourceError("its batches are numbered to and fro", field="events")
+        self._log.warning("the engine restarted", batch=number, applied=self._agent.applied)
+        self._last = None
+        self._rank_is_checked = False
+        self._engine_up(same_process=False, first=False)
+        self._agent.order(number)
+        await self._ask_facts()
 
     async def _prove_life(self) -> None:
         """The stream is quiet. A replay finds a dropped last batch, and out whether the publisher lives."""
@@ -228,7 +285,8 @@ class EngineFollower:
             await self._replay_rest()
         except EventSourceError as error:
             self.replay_failures += 1
-            self._log.warning("no replay", reason=str(error))
+            if self._replay_answers:
+                self._log.warning("no replay", reason=str(error))
             self._replay_answers = False
         else:
             self._replay_answers = True
@@ -263,7 +321,7 @@ class EngineFollower:
             events = self.decoder.decode(payload)
         except BatchError as error:
             self.broken_batches += 1
-            self._log.error("broken batch", batch=number, reason=str(error))
+            self._sparse_log.warning("broken batch", batch=number, reason=str(error))
             events = [EventsLost(removals=True)]
         state = self._agent.state
         edits = self._agent.on_batch(number, events)

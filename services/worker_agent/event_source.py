@@ -1,6 +1,7 @@
 """An engine's event sockets: the live stream, and the replay of past batches."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
@@ -11,11 +12,15 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from kvcompass.errors import KVCompassError
+from kvcompass.roles.engine_feed import SEQUENCE_MOST
 
 _END: Final = b"\xff" * 8
 _QUEUED_BATCHES: Final = 20_000
 """In a socket's receive queue, twice an engine's replay ring. What overflows is a hole, and is replayed."""
-_FRAME_BYTES: Final = 64 << 20
+_REPLAY_WAITS: Final = 10
+"""An engine may keep a whole replay waiting for so many times as long as for one batch: one that answers now
+and then would be listened to for ever, and its live events not at all."""
+_FRAME_BYTES: Final = 32 << 20
 """Of one frame; a longer one ends the connection. Evicting two million blocks at once takes 20 MB."""
 
 
@@ -72,12 +77,19 @@ class LiveEvents:
         """Return the next batch's number and payload; None when none came for so long.
 
         Messages that are no numbered batch are passed over; the end mark of a replay is no number.
+        Errors: EventSourceError for a number that no engine counts up to.
         """
         while await self._socket.poll(quiet_ms):
             frames = await self._socket.recv_multipart()
             if len(frames) >= 2 and len(frames[-2]) == len(_END) and frames[-2] != _END:
-                return int.from_bytes(frames[-2], "big"), frames[-1]
+                return _number(frames[-2], self._endpoint, "events"), frames[-1]
+            await asyncio.sleep(0)
         return None
+
+    @property
+    def waits(self) -> bool:
+        """Whether something has come and was not read."""
+        return _has_news(self._socket)
 
     async def _wait_for(self, event: int) -> None:
         while (await recv_monitor_message(self._monitor))["event"] != event:
@@ -89,9 +101,11 @@ async def replay(
 ) -> AsyncGenerator[tuple[int, bytes]]:
     """Yield the batches from number `start` on that the engine still has, in order.
 
-    Close it (`aclosing`) when leaving early. Errors: EventSourceError when an answer takes longer than
-    `timeout_s`.
+    Batches that were not asked for, or come again, are passed over. Close it (`aclosing`) when leaving early.
+    Errors: EventSourceError when the next batch is waited for longer than `timeout_s`, all of them together
+    longer than ten times that, or one has a number that no engine counts up to.
     """
+    clock = asyncio.get_running_loop().time
     socket = context.socket(zmq.DEALER)
     try:
         socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
@@ -100,17 +114,35 @@ async def replay(
         _connect(socket, endpoint, "replay")
         async with asyncio.timeout(timeout_s):
             await socket.send_multipart([b"", start.to_bytes(8, "big")])
+        newest, left_s, waited_s = start - 1, _REPLAY_WAITS * timeout_s, 0.0
         while True:
-            if not await socket.poll(int(timeout_s * 1_000)):
-                raise EventSourceError(f"no replay comes from {endpoint}", field="replay")
+            least_s, asked, ready = min(timeout_s - waited_s, left_s), clock(), _has_news(socket)
+            if least_s <= 0 or not await socket.poll(math.ceil(least_s * 1_000)):
+                raise EventSourceError(f"no replay comes from {endpoint}, or no end of it", field="replay")
             frames = await socket.recv_multipart()
-            if len(frames) < 2 or len(frames[-2]) != len(_END):
-                continue
-            if frames[-2] == _END:
+            took_s = clock() - asked
+            is_batch = len(frames) >= 2 and len(frames[-2]) == len(_END)
+            if is_batch and frames[-2] == _END:
                 return
-            yield int.from_bytes(frames[-2], "big"), frames[-1]
+            if is_batch and (number := _number(frames[-2], endpoint, "replay")) > newest:
+                newest, waited_s, left_s = number, 0.0, left_s - took_s * (not ready)
+                yield number, frames[-1]
+            else:
+                waited_s, left_s = waited_s + took_s, left_s - took_s
+                await asyncio.sleep(0)
     finally:
         socket.close(linger=0)
+
+
+def _has_news(socket: zmq.asyncio.Socket) -> bool:
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def _number(frame: bytes, endpoint: str, field: str) -> int:
+    number = int.from_bytes(frame, "big")
+    if number >= SEQUENCE_MOST:
+        raise EventSourceError(f"{endpoint} numbers a batch {number}, as no engine does", field=field)
+    return number
 
 
 def _connect(socket: zmq.asyncio.Socket, endpoint: str, field: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvcompass.roles.agent_state import AgentState
+from services.runtime.epoch import now_us
 from services.runtime.ops import Health
 from services.worker_agent.served_worker import ServedWorker
 from services.worker_agent.surprises import seen
@@ -36,9 +37,7 @@ def _reasons(worker: ServedWorker) -> list[str]:
             assert agent.refusal is not None
             reasons.append(f"{name}: refused: {agent.refusal.field}: {agent.refusal.message}")
         case AgentState.ATTACHING:
-            reasons.append(
-                f"{name}: not attached: {worker.follower.problem or worker.load_problem or 'replaying'}"
-            )
+            reasons.append(f"{name}: not attached: {_waiting_for(worker)}")
         case AgentState.SILENT:
             reasons.append(f"{name}: silent: {agent.engine.silence}")
         case AgentState.APPROXIMATE:
@@ -50,6 +49,16 @@ def _reasons(worker: ServedWorker) -> list[str]:
             )
     reasons += [f"{name}: {other}: {problem}" for other, problem in _streams(worker) if problem]
     return reasons
+
+
+def _waiting_for(worker: ServedWorker) -> str:
+    """Why what its engine holds is not known, or not yet."""
+    problem = worker.follower.problem or worker.load_problem
+    if problem:
+        return problem
+    if worker.agent.lag.is_late:
+        return f"its events have waited for {worker.agent.lag.us(now_us()) / 1e6:.1f} s to be taken in"
+    return "replaying"
 
 
 def _streams(worker: ServedWorker) -> list[tuple[str, str]]:
@@ -67,6 +76,7 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "epoch": agent.epoch,
         "applied_batch": agent.applied,
         "blocks": agent.holdings.blocks,
+        "event_lag_ms": agent.lag.us(now_us()) / 1_000,
         "detached_blocks": agent.holdings.detached,
         "held_keys": len(agent.holdings),
         "holdings": {

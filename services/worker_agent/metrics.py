@@ -28,6 +28,10 @@ _GAUGES: Final[dict[str, tuple[str, _Read]]] = {
     ),
     "detached_blocks": ("Blocks whose parent is not resident.", lambda w: w.agent.holdings.detached),
     "held_keys": ("Prefixes held at registered lengths.", lambda w: len(w.agent.holdings)),
+    "event_lag_ms": (
+        "For how long events have waited to be taken in.",
+        lambda w: w.agent.lag.us(now_us()) / 1_000,
+    ),
     "queue_ms": ("Estimated delay before a new request's prefill.", lambda w: _queue_ms(w)),
     "mean_uncached_tokens": ("Uncached tokens of a recent request.", lambda w: w.agent.mean_uncached_tokens),
 }

@@ -15,6 +15,7 @@ from services.runtime.logs import get_logger
 from services.wire import rpc
 from services.worker_agent.reconnect import reason_of
 from services.worker_agent.settings import StreamSettings
+from services.worker_agent.sparse_log import SparseLog
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
 
@@ -47,6 +48,7 @@ class ReportStream:
         self._write_s = settings.write_timeout_ms / 1_000
         self._changed = asyncio.Event()
         self._log = get_logger("report_stream").bind(worker=worker_id, unit=unit_id)
+        self._sparse_log = SparseLog(self._log)
         self.problem = "not connected yet"
         """Why the unit does not know the worker; empty while the stream is open."""
         self.connects = 0
@@ -96,7 +98,7 @@ class ReportStream:
             if not self.report.welcomed:
                 raise ProtocolError("the unit's first message is no welcome", field="welcome")
             self.problem = ""
-            self._log.info("welcomed", lease_ms=self.report.lease_ms)
+            self._sparse_log.info("welcomed", lease_ms=self.report.lease_ms)
             reading = asyncio.create_task(self._read(call), name=f"answers of {self.unit_id}")
             reading.add_done_callback(lambda _: self.wake())
             await self._write(call, reading)
