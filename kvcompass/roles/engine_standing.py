@@ -18,6 +18,8 @@ class Judge(Enum):
     """What it sends; a new engine process is heard anew."""
     PROBE = auto()
     """What it makes of a request that is asked for a test."""
+    KIND = auto()
+    """Whose routes it has: those of the engine that the agent was told, or another's."""
 
 
 class EngineStanding:

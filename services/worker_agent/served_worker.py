@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 
 import grpc.aio
 import zmq.asyncio
@@ -22,6 +23,7 @@ from services.runtime.logs import get_logger
 from services.worker_agent.edge_readings import EdgeReadings
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_follower import EngineFollower
+from services.worker_agent.engine_kind import wrong_kind
 from services.worker_agent.load_sources.reader import LoadReader
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.prefill_calls import prefill_calls
@@ -81,8 +83,8 @@ class ServedWorker:
             EdgeReadings(self._edges, self._handshake),
             plan=lambda: self._plan,
             settings=settings.self_test,
-            refuse=self._refuse,
-            readmit=self._readmit,
+            refuse=partial(self._refuse, Judge.PROBE),
+            readmit=partial(self._readmit, Judge.PROBE),
         )
         self.replicas: ReplicaPrefiller | None = None
         """None: its settings take no replicas."""
@@ -129,6 +131,7 @@ class ServedWorker:
         self._running: asyncio.TaskGroup | None = None
         self._load_tasks: dict[str, asyncio.Task[None]] = {}
         """By edge."""
+        self._wrong_kind: EngineRefusal | None = None
         self.load_failures = 0
         """Questions for the load that failed. Monotonic."""
         self.load_problem = "not asked yet"
@@ -190,13 +193,13 @@ class ServedWorker:
         worker_id, version = self.agent.worker.id, self._plan.plan_version
         return Handshake(worker_id, self.agent.epoch, PROTOCOL_VERSION, version, self._layout)
 
-    def _refuse(self, refusal: EngineRefusal) -> None:
+    def _refuse(self, judge: Judge, refusal: EngineRefusal) -> None:
         self._log.error("refused", field=refusal.field, message=refusal.message)
-        self._publish(self.agent.judge(Judge.PROBE, refusal))
+        self._publish(self.agent.judge(judge, refusal))
 
-    def _readmit(self) -> None:
+    def _readmit(self, judge: Judge) -> None:
         """What the engine holds was forgotten: it is taken for one that was never attached to."""
-        self.agent.judge(Judge.PROBE, None)
+        self.agent.judge(judge, None)
         self.agent.on_events_lost()
         self.follower.attach_anew()
         self._publish(())
@@ -247,6 +250,7 @@ class ServedWorker:
                 self.agent.on_engine_load(load, now_us())
                 if self.agent.state is not before:
                     self._state_changed()
+                self._judge_kind()
                 self.follower.engine_answers()
             for stream in self.load_streams:
                 stream.wake()
@@ -254,6 +258,17 @@ class ServedWorker:
                 self.replicas.wake()
             rest_s = self.loads.period_ms / 1_000 * random.uniform(0.9, 1.1) - (loop.time() - asked)  # noqa: S311
             await asyncio.sleep(max(0.0, rest_s))
+
+    def _judge_kind(self) -> None:
+        """Before its first event is read, and whenever its load comes from elsewhere."""
+        refusal = wrong_kind(self._settings.kind, self.loads.kind)
+        if refusal == self._wrong_kind:
+            return
+        self._wrong_kind = refusal
+        if refusal is None:
+            self._readmit(Judge.KIND)
+        else:
+            self._refuse(Judge.KIND, refusal)
 
     def _state_changed(self) -> None:
         if self.agent.state is AgentState.SILENT:

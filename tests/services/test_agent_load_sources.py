@@ -211,6 +211,12 @@ async def test_an_engine_that_tells_nothing_is_told_what_to_change() -> None:
     assert "/v1/loads answers 404" in str(caught.value)
 
 
+async def test_an_sglang_taken_for_a_vllm_is_told_so_where_it_tells_nothing() -> None:
+    async with running(routes_off=("/metrics", "/metrics/")) as rig, reading(rig, kind="vllm") as reader:
+        with pytest.raises(EngineError, match=r'set engine\.kind = "sglang"'):
+            await reader.read()
+
+
 async def test_a_silent_engine_is_no_reason_to_choose_another_source() -> None:
     async with running() as rig, reading(rig, load_timeout_ms=100) as reader:
         await reader.read()

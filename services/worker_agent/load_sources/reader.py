@@ -113,10 +113,12 @@ class LoadReader:
                 await self._listen()
             self._heard(source.kind, load)
             return load
-        raise EngineError(
-            f"the engine tells no load ({'; '.join(found)}): SGLang before 0.5.10 needs --enable-metrics",
-            field="load",
-        )
+        told = "; ".join(found)
+        if self._settings.kind == "vllm":
+            advice = 'it is no vLLM, or hides the page; of SGLang set engine.kind = "sglang"'
+        else:
+            advice = "SGLang before 0.5.10 needs --enable-metrics"
+        raise EngineError(f"the engine tells no load ({told}): {advice}", field="load")
 
     def _candidates(self) -> list[LoadSource]:
         page = MetricsPage(self._rank)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Final, Protocol, TypeVar
+from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +31,11 @@ class SourceKind(StrEnum):
     """`/metrics` of SGLang, with `--enable-metrics`: as of the engine's last line of log."""
     VLLM_METRICS = "vllm_metrics"
     """`/metrics` of vLLM, which has nothing else."""
+
+    @property
+    def engine(self) -> Literal["sglang", "vllm"]:
+        """Whose source it is."""
+        return "vllm" if self is SourceKind.VLLM_METRICS else "sglang"
 
 
 class LoadSource(Protocol):
