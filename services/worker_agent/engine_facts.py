@@ -6,18 +6,25 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from kvcompass.engine_facts import EngineFacts, EventPublisher
-from services.worker_agent.engine_client import JSON_BYTES, NotThereError, decoded
+from services.worker_agent.engine_client import JSON_BYTES, MalformedError, NotThereError, decoded
+from services.worker_agent.load_sources.exposition import Exposition
+from services.worker_agent.load_sources.metrics_page import PAGE_BYTES
+from services.worker_agent.load_sources.source import RANKS_MOST
 
-METRICS_BYTES: Final = 8 << 20
-"""Of vLLM's `/metrics`: histograms of some ranks."""
 _LISTENING_HOSTS: Final = frozenset({"*", "::", "[::]", "0.0.0.0"})
-_CACHE_INFO: Final = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_CACHE_INFO: Final = Exposition(["vllm:cache_config_info"])
+_PARTS: Final = {"prefill": "prefill", "decode": "decode"}
+_SHOWN_MOST: Final = 64
+"""Characters of a version."""
+_MODEL_MOST: Final = 256
+"""Of the name a model is served by, often a path."""
 
 _Kind = TypeVar("_Kind")
 _Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 _Ranks = Annotated[int, msgspec.Meta(ge=1, le=1_024)]
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+_Address = Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[ -~]*\Z")]
+"""A host or an endpoint: shown to people, so of what can be printed."""
 
 
 class Asks(Protocol):
@@ -30,7 +37,7 @@ class Asks(Protocol):
 class _Described(msgspec.Struct, frozen=True):
     """`kv_events` of SGLang 0.5.23: what of `kv_events_config` is in force."""
 
-    endpoint_host: str
+    endpoint_host: _Address
     endpoint_port_base: _Port
     block_size: _Tokens | None = None
     dp_size: _Ranks | None = None
@@ -41,9 +48,9 @@ class _Configured(msgspec.Struct, frozen=True):
     """`--kv-events-config`."""
 
     publisher: str | None = "null"
-    endpoint: str = "tcp://*:5557"
+    endpoint: _Address = "tcp://*:5557"
     bind: bool | None = None
-    replay_endpoint: str | None = None
+    replay_endpoint: _Address | None = None
 
 
 class _ServerInfo(msgspec.Struct, frozen=True):
@@ -64,7 +71,7 @@ class _ServerInfo(msgspec.Struct, frozen=True):
 
 
 class _Version(msgspec.Struct, frozen=True):
-    version: str = ""
+    version: Any = ""
 
 
 _INFO: Final = msgspec.json.Decoder(_ServerInfo)
@@ -76,7 +83,7 @@ async def ask_facts(client: Asks, engine: Literal["sglang", "vllm"]) -> EngineFa
     """Ask. Errors: EngineError; MalformedError names what in the answer cannot be used."""
     if engine == "vllm":
         version = decoded(_VERSION, await client.get_bytes("/version", JSON_BYTES), "/version")
-        return vllm_facts(version.version, (await client.get_bytes("/metrics", METRICS_BYTES)).decode())
+        return vllm_facts(version.version, await client.get_bytes("/metrics", PAGE_BYTES))
     try:
         return sglang_facts(await client.get_bytes("/server_info", JSON_BYTES))
     except NotThereError as error:
@@ -91,8 +98,8 @@ def sglang_facts(body: bytes) -> EngineFacts:
     radix_disabled = _of(bool, info.disable_radix_cache)
     return EngineFacts(
         engine="sglang",
-        version=_of(str, info.version) or "",
-        model=_of(str, info.served_model_name) or "",
+        version=_shown(info.version, _SHOWN_MOST),
+        model=_shown(info.served_model_name, _MODEL_MOST),
         page_size=(described and described.block_size) or info.page_size,
         dp_size=(described and described.dp_size) or info.dp_size,
         tp_size=_of(int, info.tp_size),
@@ -102,18 +109,23 @@ def sglang_facts(body: bytes) -> EngineFacts:
         host_tier=_of(bool, info.enable_hierarchical_cache),
         cache_report=_of(bool, info.enable_cache_report),
         prefix_cache=None if radix_disabled is None else not radix_disabled,
-        part="both" if info.disaggregation_mode in (None, "null") else str(info.disaggregation_mode),
+        part=_PARTS.get(_of(str, info.disaggregation_mode) or "", "both"),
     )
 
 
-def vllm_facts(version: str, metrics: str) -> EngineFacts:
-    """What `/version` and `/metrics` say: `vllm:cache_config_info` is there once for each rank."""
-    ranks = [dict(_LABEL.findall(labels)) for labels in _CACHE_INFO.findall(metrics)]
+def vllm_facts(version: Any, metrics: bytes) -> EngineFacts:
+    """What `/version` and `/metrics` say: `vllm:cache_config_info` is there once for each rank.
+
+    Errors: MalformedError.
+    """
+    ranks = [sample.labels for sample in _CACHE_INFO.samples(metrics)]
+    if len(ranks) > RANKS_MOST:
+        raise MalformedError(f"/metrics has more than {RANKS_MOST} ranks", field="vllm:cache_config_info")
     first = ranks[0] if ranks else {}
     page_size = first.get("block_size", "")
     return EngineFacts(
         engine="vllm",
-        version=version,
+        version=_shown(version, _SHOWN_MOST),
         page_size=int(page_size) if re.fullmatch("[1-9][0-9]{0,6}", page_size) else None,
         dp_size=max(1, len(ranks)),
         prefix_cache={"True": True, "False": False}.get(first.get("enable_prefix_caching", "")),
@@ -144,6 +156,12 @@ def _binds(config: _Configured) -> bool:
         return config.bind
     endpoint = config.endpoint
     return "*" in endpoint or "::" in endpoint or endpoint.startswith(("ipc://", "inproc://"))
+
+
+def _shown(value: Any, most: int) -> str:
+    """A text that people read, in logs and on terminals: short, and without what a terminal obeys."""
+    text = (_of(str, value) or "")[:most]
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _of(kind: type[_Kind], value: Any) -> _Kind | None:

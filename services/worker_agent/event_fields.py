@@ -130,10 +130,14 @@ def medium_of(fields: Fields) -> str | None:
 def scope_of(fields: Fields) -> str:
     """Return what separates an event's blocks from equal tokens: the bare salt, or a text no salt is."""
     adapter, salt = fields.get("lora_id"), fields.get("cache_salt")
+    if salt is not None and type(salt) is not str:
+        raise TypeError("a salt is a text")
     if adapter is None:
         adapter = fields.get("lora_name")
         if adapter is None:
-            return "" if salt is None else str(salt)
+            return salt or ""
+    if type(adapter) is not int and type(adapter) is not str:
+        raise TypeError("an adapter is a number or a name")
     return f"adapter:{adapter}\0{salt or ''}"
 
 

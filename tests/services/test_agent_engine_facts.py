@@ -149,10 +149,10 @@ def test_the_rest_may_be_anything(changes: dict[str, Any]) -> None:
 
 
 def test_vllm_says_it_in_its_metrics() -> None:
-    facts = vllm_facts("0.19.1", METRICS_VLLM)
+    facts = vllm_facts("0.19.1", METRICS_VLLM.encode())
     assert (facts.engine, facts.version, facts.page_size, facts.dp_size) == ("vllm", "0.19.1", 16, 2)
     assert (facts.prefix_cache, facts.tells_publisher) == (True, False)
-    assert vllm_facts("0.33.0", "") == EngineFacts("vllm", "0.33.0")
+    assert vllm_facts("0.33.0", b"") == EngineFacts("vllm", "0.33.0")
 
 
 @pytest.mark.parametrize("version", PROFILES)

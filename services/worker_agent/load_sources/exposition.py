@@ -9,7 +9,10 @@ from services.worker_agent.engine_client import MalformedError
 
 SAMPLES_MOST: Final = 16_384
 """Of the wanted names, in one page."""
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+LINE_BYTES: Final = 64 << 10
+"""Of the labels of one sample; a hundred times what engines write."""
+LABEL: Final = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)="((?:[^"\\]|\\.)*+)"')
+"""Tried only where a name begins, and never twice: the time is that of one reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,16 @@ class Exposition:
         """Errors: MalformedError naming the metric that has no number, or too many samples."""
         found: list[Sample] = []
         for line in self._line.finditer(page):
-            name = line[1].decode()
+            name, labels = line[1].decode(), line[2] or b""
             if len(found) == SAMPLES_MOST:
                 raise MalformedError(f"/metrics has more than {SAMPLES_MOST} samples", field=name)
+            if len(labels) > LINE_BYTES:
+                raise MalformedError(
+                    f"/metrics: {name} has labels longer than {LINE_BYTES} bytes", field=name
+                )
             try:
-                value = float(line[3])
-                labels = dict(_LABEL.findall((line[2] or b"").decode()))
+                sample = Sample(name, dict(LABEL.findall(labels.decode())), float(line[3]))
             except ValueError as error:
                 raise MalformedError(f"/metrics: {name} is no sample", field=name) from error
-            found.append(Sample(name, labels, value))
+            found.append(sample)
         return found
