@@ -46,6 +46,7 @@ _COUNTERS: Final[dict[str, tuple[str, _Read]]] = {
         lambda w: w.agent.engine.silences,
     ),
     "engine_restarts": ("Times that another engine process was found.", lambda w: w.agent.engine_restarts),
+    "failures": ("Times that an unforeseen error made it begin anew.", lambda w: w.failures),
     "load_failures": ("Questions for the load that failed.", lambda w: w.load_failures),
     "load_choices": ("Times that the load was taken from another source.", lambda w: w.loads.choices),
     "malformed_loads": ("Published loads that could not be read.", lambda w: w.loads.malformed),

@@ -1,6 +1,7 @@
 """A worker agent process, assembled: workers that share channels, a ZMQ context and a listener."""
 
 import asyncio
+import random
 from pathlib import Path
 
 import grpc.aio
@@ -10,7 +11,9 @@ from prometheus_client import CollectorRegistry
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component
+from kvcompass.roles.backoff import Backoff
 from services.runtime.grpc_transport import PROMPT_ANSWER_MS, Dialer
+from services.runtime.logs import get_logger
 from services.runtime.ops import OpsServer
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
@@ -38,19 +41,10 @@ class AgentProcess:
         )
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._context = zmq.asyncio.Context()
-        layout = layout_fields(plan)
-        self.workers = [
-            ServedWorker(
-                plan,
-                worker_id,
-                settings,
-                layout=layout,
-                dialer=self._dialer,
-                channel=self._channel,
-                context=self._context,
-            )
-            for worker_id in settings.workers
-        ]
+        self._settings = settings
+        self._layout = layout_fields(plan)
+        self._log = get_logger("process")
+        self.workers = [self._served(plan, worker_id) for worker_id in settings.workers]
         registry = CollectorRegistry()
         registry.register(AgentCollector(self.workers))
         desk = PlanDesk(
@@ -71,7 +65,7 @@ class AgentProcess:
             async with asyncio.TaskGroup() as group:
                 for worker in self.workers:
                     name = worker.agent.worker.id
-                    self._tasks[name] = group.create_task(worker.run(), name=f"worker {name}")
+                    self._tasks[name] = group.create_task(self._keep(worker), name=f"worker {name}")
                 # Whose last worker has left the plan waits to be ended.
                 group.create_task(asyncio.Event().wait(), name="until cancelled")
         finally:
@@ -79,9 +73,38 @@ class AgentProcess:
             await asyncio.gather(*(channel.close(None) for channel in self._channels.values()))
             self._context.destroy(linger=0)
 
+    def _served(self, plan: Plan, worker_id: str) -> ServedWorker:
+        return ServedWorker(
+            plan,
+            worker_id,
+            self._settings,
+            layout=self._layout,
+            dialer=self._dialer,
+            channel=self._channel,
+            context=self._context,
+        )
+
+    async def _keep(self, worker: ServedWorker) -> None:
+        """Serve a worker until cancelled. An error that nobody foresaw costs this worker, and no other.
+
+        What it knew may be half of a change: it is built anew, under a new epoch, and learns from the start.
+        """
+        backoff = Backoff(random.Random())  # noqa: S311
+        while True:
+            try:
+                await worker.run()
+            except Exception:
+                name = worker.agent.worker.id
+                self._log.exception("a worker failed and begins anew", worker=name)
+                anew = self._served(worker.plan, name)
+                anew.failures = worker.failures + 1
+                self.workers[self.workers.index(worker)] = worker = anew
+            await asyncio.sleep(backoff.next_us() / 1e6)
+
     def _leave(self, worker: ServedWorker) -> None:
-        self.workers.remove(worker)
-        task = self._tasks.pop(worker.agent.worker.id, None)
+        name = worker.agent.worker.id
+        self.workers[:] = [each for each in self.workers if each.agent.worker.id != name]
+        task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
 

@@ -132,10 +132,17 @@ class ServedWorker:
         self._load_tasks: dict[str, asyncio.Task[None]] = {}
         """By edge."""
         self._wrong_kind: EngineRefusal | None = None
+        self.failures = 0
+        """Times that an error nobody foresaw ended it, and it was built anew. Monotonic."""
         self.load_failures = 0
         """Questions for the load that failed. Monotonic."""
         self.load_problem = "not asked yet"
         """Why the last one failed; empty when it did not."""
+
+    @property
+    def plan(self) -> Plan:
+        """It goes by this one."""
+        return self._plan
 
     @property
     def left_out(self) -> int:
