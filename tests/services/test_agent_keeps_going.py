@@ -34,7 +34,7 @@ async def test_a_worker_that_fails_begins_anew_and_its_neighbour_goes_on(
         assert workers[0].agent.epoch > epoch
         assert isinstance(workers[0].follower.decoder, EventDecoder)
         await at_work.holds(PROMPT, worker="us-0")
-        assert workers[0].agent.state is AgentState.EXACT
+        await eventually(lambda: workers[0].agent.state is AgentState.EXACT, "attached anew")
         assert workers[1] is neighbour and neighbour.agent.state is AgentState.EXACT
         await rig.generate(PROMPT, routed_dp_rank=1)
         await at_work.holds(PROMPT, worker="us-1")
