@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 class Request:
     """A prompt that reaches the edge of its own region. Made when it arrives and dropped when it ends.
 
+    It has no session's id, as requests to an engine have none: a policy knows a conversation again by its
+    beginning (`simulator.rivals.chunk_names`).
+
     Never changed; not frozen, for that takes five times as long to make.
     """
 

@@ -83,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     wide(console)
     try:
-        reuse, regions = ideal(options.trace), across_regions(options.trace)
+        # First what reads no other form, so that a file in another is refused for that.
+        regions, reuse = across_regions(options.trace), ideal(options.trace)
     except KVCompassError as error:
         sys.stderr.write(f"trace_reuse: {error}\n")
         return 2

@@ -3,13 +3,17 @@
 import argparse
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from cli import simulate
 from cli.__main__ import main
+from simulator.experiments.document import as_json, provenance
+from simulator.results.figures import RunFigures
 from simulator.results.metrics import ALL_METRICS
+from simulator.results.parts import Parts
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "simulator.md").read_text("utf-8")
 
@@ -38,9 +42,11 @@ def test_its_examples_run(
         assert Path(written).stat().st_size > 0
     if "mine.jsonl" in example:
         document = json.loads(Path("out/mine.json").read_text("utf-8"))
-        assert [run["figures"]["requests"] for run in document["runs"]] == [4, 4]
-        ours = document["runs"][0]["figures"]
-        assert ours["reused_tokens"] >= 4_000 // 64 * 64, "the last finds what the second left in asia"
+        assert [run["figures"]["requests"] for run in document["runs"]] == [5, 5]
+        _, regional = (run["figures"] for run in document["runs"])
+        turn, last = (20_000 + 40 + 119) // 64 * 64, 15_000 // 64 * 64
+        assert regional["reused_tokens"] == turn + last, "of the first request, and what the second left"
+        assert "recorded times" in document["runs"][0]["source"]
 
 
 def test_it_explains_every_option() -> None:
@@ -57,8 +63,16 @@ def test_it_explains_every_option() -> None:
 
 
 def test_it_explains_every_line_of_the_table() -> None:
-    explained = TEXT[TEXT.index("## How to read the table") : TEXT.index("## Sweeps")]
+    explained = TEXT[TEXT.index("## How to read the table") : TEXT.index("## The figures as JSON")]
     heads = " ".join(re.findall(r"^\| (.*?) \|", explained, re.MULTILINE)) + explained
     for metric in ALL_METRICS:
         words = re.split(r", |(?<=TTFT) ", metric.title)[0]
         assert words in heads, metric.title
+
+
+def test_it_explains_every_field_of_the_json() -> None:
+    explained = TEXT[TEXT.index("## The figures as JSON") : TEXT.index("## Sweeps")]
+    document = provenance("code") | as_json([], [], {})
+    figures = [field.name for field in fields(RunFigures)]
+    parts = [field.name for field in fields(Parts)]
+    assert [name for name in (*document, *figures, *parts) if f"`{name}`" not in explained] == []

@@ -28,6 +28,13 @@ def test_it_counts_the_blocks_that_came_before(tmp_path: Path, capsys: pytest.Ca
     assert f"{reused:,} of {full:,} full blocks" in capsys.readouterr().out
 
 
+def test_another_form_is_refused_for_what_it_lacks_and_not_for_its_regions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert trace_reuse.main([str(TRACE.with_name("plain.jsonl"))]) == 2
+    assert "plain.jsonl, line 1, timestamp: missing" in capsys.readouterr().err
+
+
 def test_a_trace_that_is_not_there_is_an_error_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert trace_reuse.main(["/nowhere/trace.jsonl"]) == 2
     assert "/nowhere/trace.jsonl" in capsys.readouterr().err

@@ -30,9 +30,9 @@ def read_plain(
     `family`.
 
     A prompt or an answer is a text, or a list of parts: a text, a number (so many tokens that occur nowhere
-    else) or `["name", n]` (the first n tokens of the content of that name, the same wherever it is named). So
-    a later turn is written as the parts of the turn before, its answer's, and one more. An answer may also be
-    just a number.
+    else, new at every mention) or `["name", n]` (the first n tokens of the content of that name, the same
+    wherever it is named). So what a later turn repeats, its answer too, must have names. An answer may also
+    be just a number.
 
     Raises:
         TraceError: With file, line and field.
