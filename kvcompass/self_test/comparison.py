@@ -19,6 +19,9 @@ _MARK_TOKENS_MOST: Final = 2
 """A tokenizer puts a begin-of-text token before a prompt; two where the template has written one already."""
 _ANSWER_TOKENS_MOST: Final = 1
 """Of the probe's answer that are stored after it."""
+_TAIL_TOKENS: Final = 16
+"""Counted more or fewer at a prompt's end, from which on an edge has read another conversation, though pages
+be smaller: a template writes less there."""
 _BEFORE: Final = 4
 _AFTER: Final = 6
 """Tokens shown around the first that differs."""
@@ -55,15 +58,19 @@ def compare(
         return Difference(Cause.SCOPE, detail=f"the engine stores under {_scope_name(chain.scope)}")
     place = _place(chain, text)
     whole = len(rendering.tokens) // page * page
+    tail = count - len(rendering.tokens)
+    if not whole:
+        return Unheard.AMBIGUOUS
     if place.later:
         agreed = _agreed(chain.tokens, rendering.tokens) if chain.rooted else 0
     else:
         agreed = _agreed(chain.tokens, rendering.tokens[place.start :])
         heard_to = place.start + len(chain.tokens)
         if place.start + agreed >= min(heard_to, whole):
-            return (
-                Agreement(whole, count - len(rendering.tokens)) if heard_to >= whole else Unheard.INCOMPLETE
-            )
+            if abs(tail) >= max(page, _TAIL_TOKENS):
+                said = f"the engine counts {count} tokens, the edge {len(rendering.tokens)}"
+                return Difference(Cause.CHAT_TEMPLATE, detail=said)
+            return Agreement(whole, tail) if heard_to >= whole else Unheard.INCOMPLETE
     if not place.has_text and len(chain.tokens) < count // page * page:
         return Unheard.INCOMPLETE
     return _difference(rendering, text, chain, place, agreed)

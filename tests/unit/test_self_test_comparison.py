@@ -4,12 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvcompass.self_test.stored_chains as stored_chains
 from kvcompass.engine_events import BlockStored
 from kvcompass.self_test.comparison import compare
+from kvcompass.self_test.probe import Rendering
 from kvcompass.self_test.stored_chains import StoredChains
 from kvcompass.self_test.verdict import Agreement, Cause, Difference, Unheard, Verdict
 from tests.models.self_test_engines import Reading, StoringEngine, heard, reading
@@ -215,9 +218,44 @@ def test_what_is_kept_of_a_listening_is_bounded_and_the_oldest_goes() -> None:
     chains, engine = StoredChains(blocks_most=8), StoringEngine(2, random, joined=1)
     old, new = engine.take(range(100, 110)), engine.take(range(200, 216))
     chains.hear([*old, *new])
-    assert chains.forgotten == 5
+    assert (chains.blocks, chains.overflowed) == (8, True)
     assert [chain.tokens.tolist() for chain in chains.chains(100)] == [list(range(200, 216))]
     assert chains.chains(15) == []
+
+
+def test_what_is_kept_is_bounded_in_tokens_too() -> None:
+    random = Random(1)
+    chains, engine = StoredChains(tokens_most=64), StoringEngine(16, random)
+    chains.hear(engine.take(range(64)))
+    assert not chains.overflowed
+    chains.hear(engine.take(range(1_000, 1_032)))
+    assert (chains.blocks, chains.overflowed) == (4, True)
+
+
+def test_one_look_walks_a_bounded_number_of_blocks_and_sees_the_newest() -> None:
+    """A long conversation that thousands of others share, in blocks of one token."""
+    tokens = np.arange(1, dtype=np.int32)
+    chains = StoredChains()
+    trunk = [BlockStored((name,), name - 1 or None, tokens, 1, "GPU", "") for name in range(1, 2_001)]
+    twigs = [BlockStored((10_000 + twig,), 2_000, tokens, 1, "GPU", "") for twig in range(10_000)]
+    chains.hear([*trunk, *twigs])
+    assert not chains.overflowed
+    newest = BlockStored((99_999,), None, tokens + 7, 1, "GPU", "")
+    chains.hear([newest])
+    found = chains.chains(4_096)
+    assert found[0].tokens.tolist() == [7]
+    assert sum(len(chain.tokens) for chain in found) < 5 * stored_chains.BLOCKS_MOST
+    assert chains.overflowed
+
+
+@pytest.mark.parametrize(("read", "page"), [(0, 16), (10, 16), (64, 16), (64, 1), (64, 64), (7, 1)])
+def test_an_edge_that_reads_next_to_nothing_of_a_long_prompt_does_not_agree(read: int, page: int) -> None:
+    edge = reading(Random(1), text=240)
+    engine = StoringEngine(page, Random(2))
+    short = Rendering(np.array(edge.tokens[:read], dtype=np.int32), ())
+    chains = heard(engine.take(edge.tokens)).chains(4_096)
+    found = compare(short, chains, page_fits=any_page, salt="", prompt_tokens=len(edge.tokens))
+    assert not isinstance(found, Agreement)
 
 
 def test_blocks_that_name_one_another_as_parents_end_nowhere() -> None:
