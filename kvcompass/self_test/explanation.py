@@ -61,6 +61,19 @@ def explained(difference: Difference, spelled: Mapping[int, str]) -> str:
     return f"{parting(difference, spelled)}; {FIXES[difference.cause]}"
 
 
+def foreign(url: str, events: str) -> str:
+    """Return that events are not an engine's, and what to change.
+
+    Args:
+        url: Of the engine that was asked.
+        events: Where its events are listened to.
+    """
+    return (
+        f"what {events} tells is not what {url} stores: of conversations sent there nothing is told. Set the "
+        "worker's events and replay, or its url, so that both are of one engine; if they are, restart it"
+    )
+
+
 def _shown(tokens: tuple[int, ...], difference: Difference, spelled: Mapping[int, str]) -> str:
     """Tokens as quoted texts, the first one that differs in angle brackets."""
     marked = difference.position - difference.shown_from

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kvcompass.self_test.verdict import Agreement, Difference, Verdict
+from kvcompass.self_test.verdict import Agreement, Difference, Unheard, Verdict
 
 CONFIRMATIONS: Final = 2
 """Tests in a row that must differ before a worker is refused: a template may name the day, and days end."""
@@ -27,7 +27,8 @@ class SelfTestResult(StrEnum):
     """Not known yet. The worker serves."""
     PASSED = "passed"
     REFUSED = "refused"
-    """Engine and edges read prompts differently. The worker takes no requests."""
+    """Engine and edges read prompts differently, or its events are another engine's. The worker takes no
+    requests."""
     NOT_TESTED = "not_tested"
     """It cannot be known; the reason is said. The worker serves."""
 
@@ -40,7 +41,6 @@ class Untestable(StrEnum):
     PROBE_DENIED = "the engine denies the probe"
     UNTOLD = "the engine answered the probe, and its events do not tell of it"
     HALF_OF_A_PAIR = "the engine is half of a prefill-decode pair"
-    NO_EDGE = "the plan has no edge in the worker's region"
     OLD_EDGES = "no edge of the region renders for agents yet: they are of the version before"
     REFUSED_BEFORE = "the worker is refused already"
 
@@ -66,6 +66,8 @@ class SelfTestState:
     """The last one, if engine and edge differ."""
     agreement: Agreement | None = None
     """What was compared, if they agree."""
+    is_foreign: bool = False
+    """Refused, for what is told is not what this engine stores."""
 
 
 _OFF: Final = SelfTestState(SelfTestResult.OFF, "self_test.enabled is false")
@@ -81,14 +83,14 @@ class SelfTest:
         self.state = self._first
         self.tests = 0
         """Verdicts so far. Monotonic."""
-        self._pause_ms = self._differed = self._unheard = 0
+        self._pause_ms = self._differed = self._unheard = self._foreign = 0
         self._tries = -1
 
     def begin_anew(self) -> None:
         """There is another engine process: nothing is known of it. A refusal stands until it agrees."""
         if not self._is_refused:
             self.state = self._first
-        self._pause_ms = self._differed = self._unheard = 0
+        self._pause_ms = self._differed = self._unheard = self._foreign = 0
         self._tries = -1
 
     @property
@@ -103,23 +105,24 @@ class SelfTest:
                 return _UNTESTABLE_PAUSE_MS
         return self._pause_ms
 
-    def on_verdict(self, verdict: Verdict) -> Consequence:
-        """Take in a comparison."""
+    def on_verdict(self, verdict: Verdict, *, others_told: bool = False) -> Consequence:
+        """Take in a comparison.
+
+        Args:
+            verdict: Of the comparison.
+            others_told: Other blocks are claimed of this engine, or were told meanwhile, and no event was
+                missed that could have been the probe's.
+        """
         self.tests += 1
         was_refused = self._is_refused
         if isinstance(verdict, Agreement):
             self.state = SelfTestState(SelfTestResult.PASSED, agreement=verdict)
-            self._pause_ms = self._differed = self._unheard = 0
+            self._pause_ms = self._differed = self._unheard = self._foreign = 0
             self._tries = -1
             return Consequence.READMIT if was_refused else Consequence.NONE
         if isinstance(verdict, Difference):
             return self._on_difference(verdict)
-        self._unheard += 1
-        if self._unheard >= UNHEARD_MOST:
-            self.on_untestable(Untestable.UNTOLD, verdict.value)
-        else:
-            self._wait(f"the probe's blocks were not heard: {verdict.value}")
-        return Consequence.NONE
+        return self._on_unheard(verdict, others_told)
 
     def on_untestable(self, why: Untestable, detail: str = "") -> None:
         """It cannot be tested. A worker that was refused stays so."""
@@ -137,15 +140,37 @@ class SelfTest:
 
     def _on_difference(self, difference: Difference) -> Consequence:
         self._differed += 1
-        self._unheard = 0
+        self._unheard = self._foreign = 0
         if not self._is_refused and self._differed < CONFIRMATIONS:
             self._tries = -1
             self._wait(f"differs, likely by {difference.cause.value}: it is looked at once more")
             return Consequence.NONE
-        consequence = Consequence.NONE if self._is_refused else Consequence.REFUSE
+        known = self._is_refused and not self.state.is_foreign
+        consequence = Consequence.NONE if known else Consequence.REFUSE
         cause = difference.cause.value
         self.state = SelfTestState(SelfTestResult.REFUSED, cause, difference=difference)
         return consequence
+
+    def _on_unheard(self, verdict: Unheard, others_told: bool) -> Consequence:
+        """A new text is always stored: who tells of others and never of it tells of another engine."""
+        self._unheard += 1
+        self._foreign = self._foreign + 1 if others_told and verdict is Unheard.NOTHING else 0
+        heard = f"the probe's blocks were not heard: {verdict.value}"
+        if self.state.is_foreign and verdict is Unheard.INCOMPLETE:
+            self.begin_anew()
+            self.state = self._first
+            self._wait(heard)
+            return Consequence.READMIT
+        if self._is_refused:
+            return Consequence.NONE
+        if self._foreign >= UNHEARD_MOST:
+            self.state = SelfTestState(SelfTestResult.REFUSED, "events", is_foreign=True)
+            return Consequence.REFUSE
+        if self._unheard >= UNHEARD_MOST:
+            self.on_untestable(Untestable.UNTOLD, verdict.value)
+        else:
+            self._wait(heard)
+        return Consequence.NONE
 
     def _wait(self, reason: str) -> None:
         if self._is_refused:

@@ -34,11 +34,6 @@ class EdgeReadings:
         self._channels = channels
         self._handshake = handshake
 
-    @property
-    def edges(self) -> int:
-        """How many there are to ask."""
-        return len(self._channels())
-
     async def read(self, messages: Sequence[ProbeMessage]) -> Rendering:
         """How an edge reads it. Errors: NoReadingError with what each said; OldEdgesError."""
         return (await self._ask(ReadRequest(self._handshake(), tuple(messages)))).rendering

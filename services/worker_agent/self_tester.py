@@ -13,9 +13,9 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.engine_fit import EngineRefusal
 from kvcompass.roles.worker_agent import WorkerAgent
-from kvcompass.self_test.explanation import FIELDS, explained
+from kvcompass.self_test.explanation import FIELDS, explained, foreign
 from kvcompass.self_test.probe import ProbeMessage, Rendering, probe_messages
-from kvcompass.self_test.state import Consequence, SelfTest, Untestable
+from kvcompass.self_test.state import Consequence, SelfTest, SelfTestResult, Untestable
 from kvcompass.self_test.stored_chains import StoredChains
 from kvcompass.self_test.verdict import Difference, Verdict
 from services.runtime.logs import get_logger
@@ -56,6 +56,7 @@ class SelfTester:
         *,
         plan: Callable[[], Plan],
         settings: SelfTestSettings,
+        listens_to: Callable[[], str],
         refuse: Callable[[EngineRefusal], None],
         readmit: Callable[[], None],
     ) -> None:
@@ -67,7 +68,8 @@ class SelfTester:
             edges: Of its region.
             plan: The one that runs.
             settings: Of the self-test.
-            refuse: Called when engine and edges read differently.
+            listens_to: Where the events come from.
+            refuse: Called when engine and edges read differently, or its events are another engine's.
             readmit: Called when a worker that was refused reads as edges do again.
         """
         self._agent = agent
@@ -75,10 +77,12 @@ class SelfTester:
         self._edges = edges
         self._plan = plan
         self._settings = settings
+        self._listens_to = listens_to
         self._refuse = refuse
         self._readmit = readmit
         self._heard: StoredChains | None = None
         self._decoder = EventDecoder()
+        self._broken = 0
         self._own_refusal: EngineRefusal | None = None
         self._epoch = -1
         self._seen = _Situation(-1, _Can.WAIT)
@@ -93,8 +97,10 @@ class SelfTester:
         """A batch of the engine came, for the first time or again. Costs nothing between two tests."""
         if self._heard is None:
             return
-        with suppress(BatchError):
+        try:
             self._heard.hear(self._decoder.decode(payload))
+        except BatchError:
+            self._broken += 1
 
     def wake(self) -> None:
         """The agent's state may have changed."""
@@ -159,7 +165,9 @@ class SelfTester:
         if facts is not None and facts.part != "both":
             self.test.on_untestable(Untestable.HALF_OF_A_PAIR)
             return
-        messages = probe_messages(secrets.token_hex(_NONCE_BYTES), plan.model.block_size)
+        told = 0 if facts is None else facts.page_size or 0
+        page = max(told, self._agent.holdings.block_size)
+        messages = probe_messages(secrets.token_hex(_NONCE_BYTES), page)
         try:
             rendering = await self._edges.read(messages)
         except OldEdgesError:
@@ -168,19 +176,28 @@ class SelfTester:
         except NoReadingError as error:
             self.test.on_no_answer(f"no edge of the region tells how it reads: {error}")
             return
-        verdict = await self._through_engine(plan, messages, rendering)
+        heard, unread = StoredChains(), self._unread
+        verdict = await self._through_engine(plan, messages, rendering, heard)
         if verdict is not None and self._situation() == situation:
-            await self._take(verdict)
+            complete = self._unread == unread and not heard.overflowed
+            others = heard.blocks + self._agent.holdings.blocks > 0
+            await self._take(verdict, others_told=others and complete)
+
+    @property
+    def _unread(self) -> int:
+        """What came while it was listened to, and may have been of the probe. Monotonic."""
+        counters = self._decoder.counters
+        return self._broken + counters.malformed_events + counters.unknown_events + counters.other_groups
 
     async def _through_engine(
-        self, plan: Plan, messages: Sequence[ProbeMessage], rendering: Rendering
+        self, plan: Plan, messages: Sequence[ProbeMessage], rendering: Rendering, heard: StoredChains
     ) -> Verdict | None:
         """Return None where there is nothing to judge, which the test has been told."""
-        self._heard = StoredChains()
+        self._heard = heard
         try:
             return await put_through(
                 self._client,
-                self._heard,
+                heard,
                 messages,
                 rendering,
                 plan=plan,
@@ -197,16 +214,18 @@ class SelfTester:
             self._heard = None
         return None
 
-    async def _take(self, verdict: Verdict) -> None:
-        if isinstance(verdict, Difference):
-            self.explanation = await self._explained(verdict)
-        else:
-            self.explanation = ""
-        consequence = self.test.on_verdict(verdict)
+    async def _take(self, verdict: Verdict, *, others_told: bool) -> None:
+        spelled = await self._explained(verdict) if isinstance(verdict, Difference) else ""
+        consequence = self.test.on_verdict(verdict, others_told=others_told)
         state = self.test.state
+        if state.is_foreign:
+            self.explanation = foreign(self._agent.worker.url, self._listens_to())
+        elif spelled or state.result is not SelfTestResult.REFUSED:
+            self.explanation = spelled
         self._log.info("tested", result=state.result.value, reason=state.reason, difference=self.explanation)
-        if consequence is Consequence.REFUSE and isinstance(verdict, Difference):
-            self._own_refusal = EngineRefusal(FIELDS[verdict.cause], self.explanation)
+        if consequence is Consequence.REFUSE:
+            field = FIELDS[verdict.cause] if isinstance(verdict, Difference) else "events"
+            self._own_refusal = EngineRefusal(field, self.explanation)
             self._refuse(self._own_refusal)
         elif consequence is Consequence.READMIT:
             self._readmit()

@@ -83,6 +83,7 @@ class ServedWorker:
             EdgeReadings(self._edges, self._handshake),
             plan=lambda: self._plan,
             settings=settings.self_test,
+            listens_to=lambda: self.follower.endpoints.events,
             refuse=partial(self._refuse, Judge.PROBE),
             readmit=partial(self._readmit, Judge.PROBE),
         )

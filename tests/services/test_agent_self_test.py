@@ -11,8 +11,10 @@ import httpx
 import pytest
 
 import kvcompass.self_test.state as rule
+import services.worker_agent.self_tester as self_tester
 from kvcompass.plan.model import Plan
 from kvcompass.roles.agent_state import AgentState
+from kvcompass.self_test.probe import ProbeMessage, probe_messages
 from kvcompass.self_test.state import SelfTestResult, Untestable
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
@@ -58,8 +60,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def beside(plan: Plan, *, enabled: bool = True, **mock: Any) -> AsyncIterator[Scene]:
-    """An agent for worker us-0 of a plan, and an engine double as that worker."""
+async def beside(
+    plan: Plan, *, enabled: bool = True, hears: MockServer | None = None, **mock: Any
+) -> AsyncIterator[Scene]:
+    """An agent for worker us-0 of a plan, and an engine double as that worker.
+
+    `hears`: whose events it is told to listen to, the engine's own if None.
+    """
     settings = {
         "address": "127.0.0.1:0",
         "model": MODEL,
@@ -72,7 +79,8 @@ async def beside(plan: Plan, *, enabled: bool = True, **mock: Any) -> AsyncItera
     engine = MockServer(MockSettings(**{**settings, **mock}), ENCODER)
     await engine.start()
     url = f"http://127.0.0.1:{engine.port}"
-    worker = replace(plan.workers[0], url=url, events=engine.event_endpoint, replay=engine.replay_endpoint)
+    told = hears or engine
+    worker = replace(plan.workers[0], url=url, events=told.event_endpoint, replay=told.replay_endpoint)
     process = AgentProcess(
         WorkerAgentSettings(
             plan="",
@@ -151,6 +159,71 @@ async def test_an_engine_that_reads_otherwise_is_refused_until_it_is_mended(
         assert len(agent.holdings) > 0, "what it held all the while is known"
         info = (await scene.client.get("/server_info")).json()["kvcompass_mock"]
         await eventually(lambda: agent.holdings.blocks >= info["resident_blocks"], "all of it is known")
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_events_of_another_engine_refuse_the_worker_until_they_are_its_own(
+    monkeypatch: Any, busy: bool
+) -> None:
+    monkeypatch.setattr(rule, "_SETTLED_PAUSE_MS", 100)
+    other = MockServer(
+        MockSettings(
+            address="127.0.0.1:0",
+            model=MODEL,
+            time_scale=0.01,
+            event_endpoint="tcp://127.0.0.1:*",
+            replay_endpoint="tcp://127.0.0.1:*",
+        ),
+        ENCODER,
+    )
+    await other.start()
+    try:
+        async with (
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{other.port}", trust_env=False) as others,
+            at_an_edge(monkeypatch, hears=other) as scene,
+        ):
+
+            async def ask(number: int) -> None:
+                said = [{"role": "user", "content": f"{number} " + "hello there " * 300}]
+                body = {"model": MODEL, "max_tokens": 1, "messages": said}
+                (await others.post("/v1/chat/completions", json=body)).raise_for_status()
+
+            await ask(0)
+            agent, number = scene.process.workers[0].agent, 0
+            while agent.refusal is None and number < 200:
+                number += 1
+                if busy:
+                    await ask(number)
+                await asyncio.sleep(0.2)
+            assert agent.refusal is not None, scene.told
+            assert agent.refusal.field == "events"
+            assert other.event_endpoint in agent.refusal.message
+            assert agent.worker.url in agent.refusal.message
+            assert scene.state is AgentState.REFUSED
+            assert len(agent.holdings) == 0
+            assert (scene.told["result"], "is not what" in scene.told["reason"]) == ("refused", True)
+
+            engine = scene.engine
+            agent.worker = replace(agent.worker, events=engine.event_endpoint, replay=engine.replay_endpoint)
+            scene.process.workers[0].follower.attach_anew()
+            await scene.results(SelfTestResult.PASSED)
+            await eventually(lambda: scene.state is AgentState.EXACT, "readmitted", PATIENCE_S)
+    finally:
+        await other.stop(0.1)
+
+
+async def test_a_probe_has_blocks_of_the_engines_own_pages(monkeypatch: Any) -> None:
+    sizes: list[int] = []
+
+    def recorded(nonce: str, block_size: int) -> tuple[ProbeMessage, ...]:
+        sizes.append(block_size)
+        return probe_messages(nonce, block_size)
+
+    monkeypatch.setattr(self_tester, "probe_messages", recorded)
+    async with at_an_edge(monkeypatch, page_size=16) as scene:
+        await scene.results(SelfTestResult.PASSED)
+        assert set(sizes) == {16}
+        assert scene.process.workers[0].agent.holdings.block_size == 16
 
 
 async def test_an_engine_that_serves_another_model_is_refused(monkeypatch: Any) -> None:

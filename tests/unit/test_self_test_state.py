@@ -81,6 +81,33 @@ def test_nothing_but_agreement_ends_a_refusal() -> None:
     assert test.state.result is SelfTestResult.PENDING
 
 
+def test_events_that_tell_of_others_and_never_of_the_probe_are_another_engines_until_it_is_heard() -> None:
+    test = SelfTest(enabled=True)
+    for _ in range(UNHEARD_MOST - 1):
+        assert test.on_verdict(Unheard.NOTHING, others_told=True) is Consequence.NONE
+    assert test.on_verdict(Unheard.NOTHING, others_told=True) is Consequence.REFUSE
+    assert (test.state.result, test.state.is_foreign) == (SelfTestResult.REFUSED, True)
+    assert test.on_verdict(Unheard.NOTHING, others_told=True) is Consequence.NONE
+    assert test.on_verdict(Unheard.AMBIGUOUS) is Consequence.NONE
+    assert test.state.is_foreign
+    for heard in (SAME, Unheard.INCOMPLETE):
+        again = SelfTest(enabled=True)
+        for _ in range(UNHEARD_MOST):
+            again.on_verdict(Unheard.NOTHING, others_told=True)
+        assert again.on_verdict(heard) is Consequence.READMIT
+        assert again.state.result is not SelfTestResult.REFUSED
+    assert test.on_verdict(DIFFERENT) is Consequence.REFUSE, "it has another reason"
+    assert (test.state.difference, test.state.is_foreign) == (DIFFERENT, False)
+
+
+@pytest.mark.parametrize("other", [Unheard.INCOMPLETE, Unheard.AMBIGUOUS, Unheard.NOTHING])
+def test_one_probe_that_may_have_been_missed_refuses_nobody(other: Unheard) -> None:
+    test = SelfTest(enabled=True)
+    for verdict, told in ((Unheard.NOTHING, True), (other, False), (Unheard.NOTHING, True)):
+        test.on_verdict(verdict, others_told=told)
+    assert test.state.untestable is Untestable.UNTOLD
+
+
 def test_off_stays_off() -> None:
     test = SelfTest(enabled=False)
     assert (test.state.result, test.pause_ms) == (SelfTestResult.OFF, None)
