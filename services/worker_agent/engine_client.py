@@ -12,7 +12,7 @@ _Answer = TypeVar("_Answer")
 
 JSON_BYTES: Final = 1 << 20
 """Of one answer in JSON; a thousand ranks take half of it."""
-_NOT_THERE: Final = frozenset({404, 405, 410, 501})
+_NOT_THERE: Final = frozenset({301, 302, 303, 307, 308, 404, 405, 410, 501})
 _NO_KEY: Final = frozenset({401, 403})
 _DENIED: Final = frozenset({400, 413, 422})
 _REASON_BYTES: Final = 400
@@ -24,7 +24,7 @@ class EngineError(KVCompassError):
 
 
 class NotThereError(EngineError):
-    """The engine has no such route."""
+    """The engine has no such route, or has it elsewhere: redirects are not followed."""
 
 
 class DeniedError(EngineError):

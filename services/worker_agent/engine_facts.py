@@ -1,14 +1,14 @@
 """Asks an engine what it is: SGLang at `/server_info`, vLLM at `/version` and `/metrics`."""
 
 import re
-from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from kvcompass.engine_facts import EngineFacts, EventPublisher
 from services.worker_agent.engine_client import JSON_BYTES, MalformedError, NotThereError, decoded
 from services.worker_agent.load_sources.exposition import Exposition
-from services.worker_agent.load_sources.metrics_page import PAGE_BYTES
+from services.worker_agent.load_sources.metrics_route import AsksBytes, MetricsRoute
 from services.worker_agent.load_sources.source import RANKS_MOST
 
 _LISTENING_HOSTS: Final = frozenset({"*", "::", "[::]", "0.0.0.0"})
@@ -25,13 +25,6 @@ _Ranks = Annotated[int, msgspec.Meta(ge=1, le=1_024)]
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 _Address = Annotated[str, msgspec.Meta(max_length=256, pattern=r"^[ -~]*\Z")]
 """A host or an endpoint: shown to people, so of what can be printed."""
-
-
-class Asks(Protocol):
-    """HTTP to one engine."""
-
-    async def get_bytes(self, path: str, most: int) -> bytes:
-        """Ask for at most so many bytes. Errors: EngineError."""
 
 
 class _Described(msgspec.Struct, frozen=True):
@@ -79,11 +72,11 @@ _CONFIG: Final = msgspec.json.Decoder(_Configured)
 _VERSION: Final = msgspec.json.Decoder(_Version)
 
 
-async def ask_facts(client: Asks, engine: Literal["sglang", "vllm"]) -> EngineFacts:
+async def ask_facts(client: AsksBytes, engine: Literal["sglang", "vllm"]) -> EngineFacts:
     """Ask. Errors: EngineError; MalformedError names what in the answer cannot be used."""
     if engine == "vllm":
         version = decoded(_VERSION, await client.get_bytes("/version", JSON_BYTES), "/version")
-        return vllm_facts(version.version, await client.get_bytes("/metrics", PAGE_BYTES))
+        return vllm_facts(version.version, await MetricsRoute().page(client))
     try:
         return sglang_facts(await client.get_bytes("/server_info", JSON_BYTES))
     except NotThereError as error:

@@ -13,6 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from kvcompass.errors import KVCompassError
 from kvcompass.roles.engine_feed import SEQUENCE_MOST
+from services.worker_agent.zmq_connect import connect
 
 _END: Final = b"\xff" * 8
 _QUEUED_BATCHES: Final = 20_000
@@ -147,7 +148,7 @@ def _number(frame: bytes, endpoint: str, field: str) -> int:
 
 def _connect(socket: zmq.asyncio.Socket, endpoint: str, field: str) -> None:
     try:
-        socket.connect(endpoint)
+        connect(socket, endpoint)
     except zmq.ZMQError as error:
         raise EventSourceError(f"{endpoint} is no endpoint to connect to: {error}", field=field) from error
 

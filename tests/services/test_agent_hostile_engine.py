@@ -22,7 +22,8 @@ from services.worker_agent.engine_follower import EngineFollower
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 from services.worker_agent.event_source import LiveEvents
 from services.worker_agent.load_sources.get_load import GetLoad
-from services.worker_agent.load_sources.metrics_page import PAGE_BYTES, MetricsPage
+from services.worker_agent.load_sources.metrics_page import MetricsPage
+from services.worker_agent.load_sources.metrics_route import PAGE_BYTES
 from services.worker_agent.load_sources.v1_loads import V1Loads
 from services.worker_agent.settings import EngineSettings
 from tests.models.agent_fleets import agent_plan

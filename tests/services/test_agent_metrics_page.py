@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.runtime.http_server import HttpServer
 from services.worker_agent.engine_client import EngineClient, MalformedError
+from services.worker_agent.engine_facts import ask_facts
 from services.worker_agent.load_sources.exposition import Exposition
 from services.worker_agent.load_sources.metrics_page import MetricsPage
 from services.worker_agent.load_sources.source import SourceKind
@@ -57,13 +58,17 @@ def sglang_page(**gauges: float) -> bytes:
 
 
 @asynccontextmanager
-async def serving(page: bytes, path: str = "/metrics/") -> AsyncIterator[EngineClient]:
-    """An engine that has this page there, and redirects to it from its other name."""
+async def serving(
+    page: bytes, path: str = "/metrics/", elsewhere: int = 404, version: bytes = b""
+) -> AsyncIterator[EngineClient]:
+    """An engine that has this page there, and answers `elsewhere` at its other name."""
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
-        found = scope["path"] == path
-        await send({"type": "http.response.start", "status": 200 if found else 404, "headers": []})
-        await send({"type": "http.response.body", "body": page if found else b""})
+        body = {path: page, "/version": version}.get(scope["path"])
+        await send(
+            {"type": "http.response.start", "status": elsewhere if body is None else 200, "headers": []}
+        )
+        await send({"type": "http.response.body", "body": body or b""})
 
     server = HttpServer(app, "127.0.0.1:0")
     await server.start()
@@ -77,10 +82,14 @@ async def load_of(page: bytes, rank: int | None = None) -> EngineLoad:
         return await MetricsPage(rank).read(client)
 
 
+@pytest.mark.parametrize("elsewhere", [404, 307, 301])
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/"])
-async def test_vllm_is_read_by_its_own_names_wherever_it_mounts_the_page(path: str) -> None:
+async def test_vllm_is_read_by_its_own_names_wherever_it_mounts_the_page(path: str, elsewhere: int) -> None:
+    """Starlette redirects to the one that it has."""
     source = MetricsPage(None)
-    async with serving(vllm_page(), path) as client:
+    async with serving(vllm_page(), path, elsewhere, b'{"version":"0.33.0"}') as client:
+        facts = await ask_facts(client, "vllm")
+        assert (facts.version, facts.page_size) == ("0.33.0", 16)
         for _ in range(2):
             load = await source.read(client)
     assert source.kind is SourceKind.VLLM_METRICS

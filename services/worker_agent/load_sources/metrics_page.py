@@ -8,12 +8,9 @@ from typing import Final
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.worker_agent.engine_client import EngineClient, MalformedError, NotThereError
 from services.worker_agent.load_sources.exposition import Exposition, Sample
+from services.worker_agent.load_sources.metrics_route import MetricsRoute
 from services.worker_agent.load_sources.source import SourceKind, of_rank, rank_of, total
 
-_PATHS: Final = ("/metrics/", "/metrics")
-"""Engines mount the page, so that one of the two is a redirect to the other."""
-PAGE_BYTES: Final = 8 << 20
-"""Sixteen ranks' histograms take one."""
 _REQUESTS_MOST: Final = 1 << 20
 _AMOUNT_MOST: Final = 1 << 48
 
@@ -50,11 +47,11 @@ class MetricsPage:
     def __init__(self, rank: int | None) -> None:
         self.kind = SourceKind.SGLANG_METRICS
         self._rank = rank
-        self._path = _PATHS[0]
+        self._route = MetricsRoute()
 
     async def read(self, client: EngineClient) -> EngineLoad:
         """The sum over the worker's ranks. Errors: EngineError."""
-        samples = _PAGE.samples(await self._page(client))
+        samples = _PAGE.samples(await self._route.page(client))
         for sample in samples:
             most = _MOST[sample.name]
             if not (math.isfinite(sample.value) and 0 <= sample.value <= most):
@@ -69,13 +66,6 @@ class MetricsPage:
             self.kind = SourceKind.SGLANG_METRICS
             return _sglang_load(samples, self._rank)
         raise NotThereError("/metrics has neither SGLang's nor vLLM's numbers of requests", field="/metrics")
-
-    async def _page(self, client: EngineClient) -> bytes:
-        try:
-            return await client.get_bytes(self._path, PAGE_BYTES)
-        except NotThereError:
-            self._path = _PATHS[1 - _PATHS.index(self._path)]
-            return await client.get_bytes(self._path, PAGE_BYTES)
 
 
 def _sglang_load(samples: Iterable[Sample], rank: int | None) -> EngineLoad:
