@@ -1,6 +1,7 @@
 """Each source of load, end to end from the engine double to a worker agent; the choice among them."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,8 +14,8 @@ import zmq.asyncio
 
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.runtime.epoch import now_us
-from services.worker_agent.engine_client import EngineClient, EngineError
-from services.worker_agent.load_sources.load_socket import LoadSocket
+from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError
+from services.worker_agent.load_sources.load_socket import LoadSocket, _load, load_endpoint
 from services.worker_agent.load_sources.reader import LoadReader
 from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.settings import EngineSettings
@@ -217,6 +218,60 @@ async def test_an_sglang_taken_for_a_vllm_is_told_so_where_it_tells_nothing() ->
             await reader.read()
 
 
+class Scripted:
+    """A source, the best there is, that answers as the test says."""
+
+    kind = SourceKind.V1_LOADS
+    is_page = False
+
+    def __init__(self) -> None:
+        self.answers: EngineLoad | EngineError = MalformedError("no sense", field="loads")
+        self.asked = 0
+
+    async def read(self, _client: EngineClient) -> EngineLoad:
+        self.asked += 1
+        if isinstance(self.answers, EngineError):
+            raise self.answers
+        return self.answers
+
+
+@asynccontextmanager
+async def with_a_better(rig: Rig) -> AsyncIterator[tuple[LoadReader, Scripted, list[int]]]:
+    """A reader of `/get_load` beside which a better source is; and its clock."""
+    clock, best = [0], Scripted()
+    async with reading(rig) as reader:
+        reader._now_us = lambda: clock[0]
+        worse = reader._candidates()[1:]
+        reader._candidates = lambda: [best, *worse]  # type: ignore[method-assign]
+        assert (await reader.read()).running == 0
+        assert (reader.kind, best.asked) == (SourceKind.GET_LOAD, 1)
+        yield reader, best, clock
+
+
+async def test_one_answer_without_sense_is_no_reason_to_stay_with_a_worse_source() -> None:
+    async with running(routes_off=NO_LOADS) as rig, with_a_better(rig) as (reader, best, clock):
+        await reader.read()
+        clock[0] = 60_000_000
+        await reader.read()
+        await reader.read()
+        assert (reader.kind, best.asked) == (SourceKind.GET_LOAD, 2), "looked at each minute"
+        best.answers = EngineLoad(5, 0, 0, 0)
+        clock[0] = 119_999_999
+        assert (await reader.read()).running == 0
+        clock[0] = 120_000_000
+        assert (await reader.read()).running == 5
+        assert reader.kind is SourceKind.V1_LOADS
+
+
+async def test_a_better_source_that_hangs_is_waited_for_once() -> None:
+    async with running(routes_off=NO_LOADS) as rig, with_a_better(rig) as (reader, best, clock):
+        best.answers = EngineError("not in time")
+        for minute in range(1, 4):
+            clock[0] = minute * 60_000_000
+            assert (await reader.read()).running == 0
+        assert best.asked == 2
+
+
 async def test_a_silent_engine_is_no_reason_to_choose_another_source() -> None:
     async with running() as rig, reading(rig, load_timeout_ms=100) as reader:
         await reader.read()
@@ -261,12 +316,14 @@ DEEP_STAT = b"\x9c" + msgspec.msgpack.encode("LoadStat") + bytes(10) + b"\x91" *
 
 
 @asynccontextmanager
-async def published() -> AsyncIterator[tuple[zmq.asyncio.Socket, LoadSocket]]:
+async def published(
+    clock: Callable[[], int] = now_us,
+) -> AsyncIterator[tuple[zmq.asyncio.Socket, LoadSocket]]:
     """A publisher that says what it is told to, and who listens."""
     context = zmq.asyncio.Context()
     publisher = context.socket(zmq.XPUB)
     port = publisher.bind_to_random_port("tcp://127.0.0.1")
-    socket = LoadSocket(context, f"tcp://127.0.0.1:{port}", now_us, 3_000)
+    socket = LoadSocket(context, f"tcp://127.0.0.1:{port}", clock, 3_000)
     try:
         await asyncio.wait_for(publisher.recv(), PATIENCE_S)
         yield publisher, socket
@@ -319,4 +376,46 @@ async def test_what_is_published_and_is_no_load_is_counted_and_named(
         await publisher.send_multipart([b"load", bytes(8), msgspec.msgpack.encode(["LoadStat", 7, 0, 0, 0])])
         assert (await heard(socket)).running == 7
         assert socket.malformed == 1
-        assert problem in socket.problem
+        with pytest.raises(MalformedError, match=re.escape(problem)):
+            _load(frames)
+
+
+async def test_a_socket_that_zmq_gave_up_is_opened_anew() -> None:
+    """So it does after one frame that is too long."""
+    clock = [0]
+    stat = msgspec.msgpack.encode(["LoadStat", 7, 0, 0, 0])
+    async with published(lambda: clock[0]) as (publisher, socket):
+        await publisher.send_multipart([b"load", bytes(8), b"x" * 20_000])
+        assert (await asyncio.wait_for(publisher.recv(), PATIENCE_S))[:1] == b"\x00", "it hung up"
+        clock[0] = 3_000_000
+        assert await socket.newest() is None
+        clock[0] = 3_000_001
+        assert await socket.newest() is None
+        assert (await asyncio.wait_for(publisher.recv(), 3.0))[:1] == b"\x01", "and listens again"
+        await publisher.send_multipart([b"load", bytes(8), stat])
+        assert (await heard(socket)).running == 7
+        clock[0] += 3_000_000
+        assert socket.speaks
+        await socket.newest()
+        await publisher.send_multipart([b"load", bytes(8), stat])
+        assert (await heard(socket)).running == 7, "the one that speaks is kept"
+
+
+@pytest.mark.parametrize(
+    ("url", "rank", "endpoint"),
+    [
+        ("http://h:80", None, "tcp://h:6000"),
+        ("http://[::1]:80", 2, "tcp://[::1]:6002"),
+        ("http://h:80/", 0, "tcp://h:6000"),
+        ("https://h", 1, "tcp://h:6001"),
+        ("http://h:80", 60_000, None),
+    ],
+)
+async def test_the_load_is_published_at_the_engines_host(
+    url: str, rank: int | None, endpoint: str | None
+) -> None:
+    class Told:
+        async def get(self, _path: str, decoder: Any) -> Any:
+            return decoder.decode(b'{"kv_events":{"load_endpoint_port_base":6000}}')
+
+    assert await load_endpoint(Told(), url, rank) == endpoint  # type: ignore[arg-type]

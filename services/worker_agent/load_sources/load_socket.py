@@ -1,6 +1,7 @@
 """What SGLang 0.5.23 publishes over ZMQ with `--load-publish-endpoint`: `[b"load", seq, LoadStat]`."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -8,9 +9,12 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from kvcompass.engine_facts import EventPublisher
+from kvcompass.roles.engine_fit import rank_endpoint
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, decoded
 from services.worker_agent.load_sources.source import Amount, Requests
+from services.worker_agent.zmq_connect import connect
 
 _TOPIC: Final = b"load"
 _QUEUED: Final = 256
@@ -62,36 +66,31 @@ async def load_endpoint(client: EngineClient, url: str, rank: int | None) -> str
     told = (await client.get("/server_info", _INFO)).kv_events
     if told is None or told.load_endpoint_port_base is None or (rank is None and told.dp_size > 1):
         return None
+    base = f"tcp://*:{told.load_endpoint_port_base}"
     host = urlsplit(url).hostname or ""
-    return f"tcp://{f'[{host}]' if ':' in host else host}:{told.load_endpoint_port_base + (rank or 0)}"
+    return rank_endpoint(EventPublisher(base), base, f"[{host}]" if ":" in host else host, rank or 0) or None
 
 
 class LoadSocket:
-    """What was published since the last look. Reconnects by itself; close it."""
+    """What was published since the last look. Reconnects by itself; close it.
+
+    ZMQ gives a connection up for good that brought a frame longer than it may be. So a socket that has been
+    quiet for too long is replaced.
+    """
 
     def __init__(
         self, context: zmq.asyncio.Context, endpoint: str, now_us: Callable[[], int], quiet_ms: int
     ) -> None:
         """`quiet_ms`: SGLang repeats a load that has not changed every second. Errors: EngineError."""
+        self._context = context
+        self._endpoint = endpoint
         self._now_us = now_us
         self._quiet_us = quiet_ms * 1_000
         self._heard_at_us: int | None = None
         self.malformed = 0
         """Messages that were no load. Monotonic."""
-        self.problem = ""
-        """What was wrong with the last of them."""
-        self._socket = context.socket(zmq.SUB)
-        self._socket.setsockopt(zmq.RCVHWM, _QUEUED)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SUBSCRIBE, _TOPIC)
-        if endpoint.startswith("tcp://["):
-            self._socket.setsockopt(zmq.IPV6, 1)
-        try:
-            self._socket.connect(endpoint)
-        except zmq.ZMQError as error:
-            self.close()
-            raise EngineError(f"{endpoint} is no endpoint to connect to: {error}", field="load") from error
+        self._socket = self._opened()
+        self._opened_at_us = now_us()
 
     @property
     def speaks(self) -> bool:
@@ -107,16 +106,42 @@ class LoadSocket:
             frames = await self._socket.recv_multipart()
             try:
                 newest = _load(frames)
-            except MalformedError as error:
+            except MalformedError:
                 self.malformed += 1
-                self.problem = str(error)
         if newest is not None:
             self._heard_at_us = self._now_us()
+        elif not self.speaks and self._now_us() - self._opened_at_us > self._quiet_us:
+            self._open_anew()
         return newest
 
     def close(self) -> None:
         """Stop listening."""
         self._socket.close(linger=0)
+
+    def _open_anew(self) -> None:
+        self._opened_at_us = self._now_us()
+        with suppress(EngineError):
+            opened = self._opened()
+            self._socket.close(linger=0)
+            self._socket = opened
+
+    def _opened(self) -> zmq.asyncio.Socket:
+        """Errors: EngineError."""
+        socket = None
+        try:
+            socket = self._context.socket(zmq.SUB)
+            socket.setsockopt(zmq.RCVHWM, _QUEUED)
+            socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.setsockopt(zmq.SUBSCRIBE, _TOPIC)
+            connect(socket, self._endpoint)
+        except zmq.ZMQError as error:
+            if socket is not None:
+                socket.close(linger=0)
+            raise EngineError(
+                f"{self._endpoint} is no endpoint to connect to: {error}", field="load"
+            ) from error
+        return socket
 
 
 def _load(frames: list[bytes]) -> EngineLoad:

@@ -1,6 +1,7 @@
 """The load of one worker, from the best source that its engine has."""
 
 from collections.abc import Callable
+from typing import Final
 
 import zmq.asyncio
 
@@ -16,6 +17,8 @@ from services.worker_agent.settings import EngineSettings
 
 _QUIET_MS = 3_000
 """Three heartbeats of SGLang's load publisher."""
+_LOOK_AGAIN_US: Final = 60_000_000
+"""After a better source than the one in use was not there, or made no sense."""
 
 
 class LoadReader:
@@ -24,6 +27,7 @@ class LoadReader:
     The order: `/v1/loads`, and beside it what the engine publishes, where it does; `/get_load`; `/metrics`.
     Published loads come without a question. While none comes, as from an idle engine, `/v1/loads` is asked:
     its answers say that the engine lives. An engine that does not answer at all is no reason to choose.
+    Better sources than the one taken are tried again each minute.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class LoadReader:
         self._now_us = now_us
         self._log = get_logger("load").bind(worker=worker_id)
         self._source: LoadSource | None = None
+        self._better: list[LoadSource] = []
+        self._look_again_at_us = 0
         self._socket: LoadSocket | None = None
         self._malformed_before = 0
         self.kind: SourceKind | None = None
@@ -84,6 +90,7 @@ class LoadReader:
     def reconsider(self) -> None:
         """The engine is another, or may be: choose anew at the next question."""
         self._source = None
+        self._better = []
         self._close_socket()
 
     def close(self) -> None:
@@ -92,6 +99,8 @@ class LoadReader:
 
     async def read(self) -> EngineLoad:
         """The load now. Errors: EngineError."""
+        if self._better and self._now_us() >= self._look_again_at_us:
+            await self._look_again()
         if self._source is not None:
             try:
                 return await self._from(self._source)
@@ -102,15 +111,15 @@ class LoadReader:
 
     async def _choose(self) -> EngineLoad:
         found: list[str] = []
-        for source in self._candidates():
+        candidates = self._candidates()
+        for place, source in enumerate(candidates):
             try:
                 load = await source.read(self._client)
             except (NotThereError, MalformedError) as error:
                 found.append(str(error))
                 continue
-            self._source = source
-            if source.kind is SourceKind.V1_LOADS:
-                await self._listen()
+            self._look_again_at_us = self._now_us() + _LOOK_AGAIN_US
+            await self._take(source, candidates[:place])
             self._heard(source.kind, load)
             return load
         told = "; ".join(found)
@@ -119,6 +128,26 @@ class LoadReader:
         else:
             advice = "SGLang before 0.5.10 needs --enable-metrics"
         raise EngineError(f"the engine tells no load ({told}): {advice}", field="load")
+
+    async def _look_again(self) -> None:
+        """A single answer that made no sense is no reason to stay with less until the engine is another."""
+        self._look_again_at_us = self._now_us() + _LOOK_AGAIN_US
+        for place, source in enumerate(self._better):
+            try:
+                await source.read(self._client)
+            except (NotThereError, MalformedError):
+                continue
+            except EngineError:
+                # It is not waited for a second time: the load of the source in use is late meanwhile.
+                del self._better[place]
+                return
+            await self._take(source, self._better[:place])
+            return
+
+    async def _take(self, source: LoadSource, better: list[LoadSource]) -> None:
+        self._source, self._better = source, better
+        if source.kind is SourceKind.V1_LOADS:
+            await self._listen()
 
     def _candidates(self) -> list[LoadSource]:
         page = MetricsPage(self._rank)
