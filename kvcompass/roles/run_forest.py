@@ -157,6 +157,8 @@ class RunForest:
     def drop_detached(self, most: int) -> int:
         """Forget detached blocks, those that were detached first, until no more than so many are left.
 
+        Blocks that are each other's parents wait for nobody: if they are too many, all that is detached goes.
+
         Returns:
             How many were forgotten.
         """
@@ -167,6 +169,9 @@ class RunForest:
                 run = pending.pop()
                 self._forget(run)
                 pending.extend(run.children.values())
+        if self.detached_blocks > most:
+            for run in {id(run): run for run in self.runs.values() if run.tier == _NONE}.values():
+                self._forget(run)
         return before - self.detached_blocks
 
     def take_touched(self) -> dict[int, int]:

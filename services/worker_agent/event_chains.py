@@ -4,14 +4,14 @@ SGLang before 0.5.18 tells each block by itself. What an event costs to read and
 how many blocks it has, so a chain of them is joined first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 _LONGEST: Final = 8
 """Longer stores have fields of single blocks (vLLM's `extra_keys`)."""
 
 
-def neighbours_joined(items: list[Any]) -> Iterator[tuple[Any, int]]:
+def neighbours_joined(items: Iterable[Any]) -> Iterator[tuple[Any, int]]:
     """Yield the events of a batch in array form, neighbours joined, and how many each was made of.
 
     Joined are a store with the stores of the blocks below it, in the same medium, adapter and salt, and

@@ -1,6 +1,8 @@
 """msgpack batches of SGLang and vLLM -> engine events. One it cannot use is counted and said, not fatal."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +31,7 @@ from services.worker_agent.event_fields import (
     scope_of,
     tokens_of,
 )
+from services.worker_agent.event_frames import raw_events
 
 _MALFORMED: Final = (TypeError, ValueError, OverflowError, KeyError, IndexError)
 _STORES_LOST: Final = EventsLost(removals=False)
@@ -58,7 +61,6 @@ class EventDecoder:
     """Decodes the batches of one engine, array form and map form alike, one after the other."""
 
     def __init__(self) -> None:
-        self._decoder = msgspec.msgpack.Decoder()
         self._groups = CacheGroups()
         self.counters = DecoderCounters()
 
@@ -76,27 +78,24 @@ class EventDecoder:
             try:
                 news += self._news(item)
             except _MALFORMED:
-                pieces = [item] if count == 1 else self._items(payload)[place : place + count]
-                for piece in pieces:
+                again = self._items(payload) if count > 1 else iter([item])
+                first = place if count > 1 else 0
+                for piece in islice(again, first, first + count):
                     news += self._news_of_any(piece)
             place += count
         return news
 
-    def _items(self, payload: bytes) -> list[Any]:
+    def _items(self, payload: bytes) -> Iterator[Any]:
         """The raw events of a batch."""
         try:
-            batch = self._decoder.decode(payload)
+            items = raw_events(payload)
         except msgspec.DecodeError as error:
             raise BatchError(f"not msgpack: {error}", field="payload") from error
         except RecursionError as error:
             raise BatchError("nested too deeply", field="payload") from error
         except TypeError as error:
             raise BatchError(f"a map's keys are no names: {error}", field="payload") from error
-        if isinstance(batch, dict):
-            items = batch.get("events")
-        else:
-            items = batch[1] if isinstance(batch, list) and len(batch) > 1 else None
-        if not isinstance(items, list):
+        if items is None:
             raise BatchError("a batch is [time, [event, ...], rank]", field="payload")
         return items
 

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
 from kvcompass.plan.values import listener
 from kvcompass.roles.engine_fit import EngineRefusal, rank_endpoint
 from kvcompass.roles.worker_agent import WorkerAgent
+from services.worker_agent.event_frames import rank_of
 from services.worker_agent.event_source import EventSourceError, NoPublisherError
 
 
@@ -45,12 +44,8 @@ def event_endpoints(agent: WorkerAgent, dial: Callable[[str], str]) -> EventEndp
 
 def wrong_rank(payload: bytes, expected: int | None, endpoint: str) -> EngineRefusal | None:
     """Why a batch is another data-parallel rank's; None when it is not, or does not say."""
-    try:
-        batch = msgspec.msgpack.decode(payload)
-    except (msgspec.DecodeError, RecursionError, TypeError):
-        return None
-    rank = batch[2] if isinstance(batch, list) and len(batch) > 2 else None
-    if expected is None or type(rank) is not int or rank == expected:
+    rank = rank_of(payload)
+    if expected is None or rank is None or rank == expected:
         return None
     return EngineRefusal(
         "dp_rank",

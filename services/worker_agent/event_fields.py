@@ -99,7 +99,7 @@ def tokens_of(values: Any) -> npt.NDArray[np.int32]:
     """
     if type(values) is not list:
         raise TypeError("token ids are a list")
-    if values and type(values[0]) is list:
+    if values and type(values[0]) in (list, tuple):
         firsts, seconds = zip(*values, strict=True)
         if firsts[1:] != seconds[:-1]:
             raise ValueError("pairs of tokens follow one another")

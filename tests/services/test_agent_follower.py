@@ -1,4 +1,4 @@
-"""A worker agent on an engine that answers replays badly, restarts by number alone, or says late what it is."""
+"""A worker agent on an engine that replays badly, restarts by number alone, or says late what it is."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping

@@ -161,3 +161,18 @@ def test_the_latest_names_are_kept() -> None:
     foreign.note([3, 4])
     assert [name in foreign for name in (1, 2, 3, 4, None)] == [False, True, True, True, False]
     assert len(foreign) == 3
+
+
+def test_blocks_that_are_each_others_parents_do_not_fill_the_tree() -> None:
+    agent = holdings(limits=TreeLimits(blocks=40, detached=10))
+    for name in range(1_000, 1_060, 2):
+        agent.apply([stored([name], name + 1, [1, 2], "GPU"), stored([name + 1], name, [3, 4], "GPU")])
+    assert agent.blocks == agent.detached <= 10
+    assert agent.tree.dropped_blocks + agent.blocks == 60
+    agent.apply([stored(HASHES, None, TOKENS, "GPU"), stored([555], 556, [1, 2], "GPU")])
+    for name in range(3_000, 3_020, 2):
+        agent.apply([stored([name], name + 1, [1, 2], "GPU"), stored([name + 1], name, [3, 4], "GPU")])
+    assert tiers(agent) == VRAM
+    agent.apply([BlockRemoved((A,), "GPU"), stored([A], None, TOKENS[:2], "GPU")])
+    assert tiers(agent) == VRAM
+    assert agent.tree.refused_blocks == 0
