@@ -28,7 +28,14 @@ class NotThereError(EngineError):
 
 
 class DeniedError(EngineError):
-    """The engine does not take what was sent: it would not take it another time either."""
+    """The engine does not take what was sent: it would not take it another time either.
+
+    The message ends with what the engine says to it, which may repeat what was sent; `status` is of HTTP.
+    """
+
+    def __init__(self, message: str, *, field: str, status: int) -> None:
+        super().__init__(message, field=field)
+        self.status = status
 
 
 class MalformedError(EngineError):
@@ -93,7 +100,8 @@ class EngineClient:
             ) as response:
                 if response.status in _DENIED:
                     reason = (await response.content.read(_REASON_BYTES)).decode(errors="replace")
-                    raise DeniedError(f"{route} answers {response.status}: {reason}", field=route)
+                    message = f"{route} answers {response.status}: {reason}"
+                    raise DeniedError(message, field=route, status=response.status)
                 if response.status != 200:
                     raise _refused(route, response.status)
                 return await _body(response, route, most)

@@ -1,6 +1,7 @@
 """How an engine is asked to go through a prefix and generate nothing, and to stop."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -8,7 +9,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from services.worker_agent.engine_client import EngineClient, EngineError, decoded
+from services.worker_agent.chat_probe import RANK_HEADER
+from services.worker_agent.engine_client import DeniedError, EngineClient, EngineError, decoded
 
 _LOWEST: Final = 1 << 63
 _ABORT_S: Final = 2.0
@@ -36,10 +38,10 @@ class PrefillCalls(Protocol):
 
 
 class _Scheduling(msgspec.Struct, frozen=True):
-    """Of `/server_info`: the server's arguments."""
+    """Of `/server_info`: the server's arguments. One of another type is as good as none."""
 
-    enable_priority_scheduling: bool = False
-    schedule_low_priority_values_first: bool = False
+    enable_priority_scheduling: Any = False
+    schedule_low_priority_values_first: Any = False
 
 
 class _FinishReason(msgspec.Struct, frozen=True):
@@ -77,8 +79,8 @@ class SglangCalls:
         """Errors: EngineError."""
         told = await self._client.get("/server_info", _INFO)
         self._priority = None
-        if told.enable_priority_scheduling:
-            self._priority = _LOWEST - 1 if told.schedule_low_priority_values_first else -_LOWEST
+        if told.enable_priority_scheduling is True:
+            self._priority = _LOWEST - 1 if told.schedule_low_priority_values_first is True else -_LOWEST
 
     def call(self, tokens: NDArray[np.int32]) -> "PrefillCall":
         """See PrefillCalls."""
@@ -101,7 +103,8 @@ class _SglangCall:
         self._body = body
 
     async def run(self, timeout_s: float) -> None:
-        answer = decoded(_ANSWER, await self._client.post("/generate", self._body, timeout_s), "/generate")
+        said = await _prefilled(self._client, "/generate", self._body, timeout_s)
+        answer = decoded(_ANSWER, said, "/generate")
         reason = answer.meta_info.finish_reason
         if reason is not None and reason.type == "abort":
             raise EngineError("/generate: the engine aborted it", field="/generate")
@@ -122,7 +125,7 @@ class VllmCalls:
         """`model` is the name it serves; `rank` pins the calls to a data-parallel rank."""
         self._client = client
         self._model = model
-        self._headers = {} if rank is None else {"X-data-parallel-rank": str(rank)}
+        self._headers = {} if rank is None else {RANK_HEADER: str(rank)}
 
     async def prepare(self) -> None:
         """Nothing is to be learned."""
@@ -140,7 +143,7 @@ class _VllmCall:
         self._headers = headers
 
     async def run(self, timeout_s: float) -> None:
-        await self._client.post("/v1/completions", self._body, timeout_s, self._headers)
+        await _prefilled(self._client, "/v1/completions", self._body, timeout_s, self._headers)
 
     async def abort(self) -> None:
         """Closing the connection is enough."""
@@ -149,3 +152,13 @@ class _VllmCall:
 def prefill_calls(kind: str, client: EngineClient, model: str, rank: int | None) -> PrefillCalls:
     """Those of an engine of this kind."""
     return VllmCalls(client, model, rank) if kind == "vllm" else SglangCalls(client, rank)
+
+
+async def _prefilled(
+    client: EngineClient, path: str, body: bytes, timeout_s: float, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """The answer. Errors: EngineError, without what the engine says: it may repeat the tokens of a prompt."""
+    try:
+        return await client.post(path, body, timeout_s, headers)
+    except DeniedError as error:
+        raise DeniedError(f"{path} answers {error.status}", field=path, status=error.status) from None

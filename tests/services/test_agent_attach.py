@@ -18,6 +18,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.agent_state import AgentState
 from kvcompass.tier import Tier
 from services.mock_sglang.profiles import ProfileName
+from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.process import AgentProcess
 from services.worker_agent.served_worker import ServedWorker
 from services.worker_agent.settings import EngineSettings, WorkerAgentSettings
@@ -325,3 +326,27 @@ async def test_a_worker_of_predicted_holdings_registers_nothing_and_says_so() ->
         await until(lambda: bool(at_work.units["us-0"].renewals), "its lease is renewed")
         assert (at_work.details()["state"], at_work.units["us-0"].held) == ("approximate", {})
         assert "us-0: approximate:" in at_work.reasons()
+
+
+async def failing(_scope: Any, _receive: Any, send: Any) -> None:
+    """A route that answers 500."""
+    await send({"type": "http.response.start", "status": 500, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("seen_by", ["its events", "its silence"])
+async def test_another_engine_process_has_its_load_asked_for_at_the_best_place(seen_by: str) -> None:
+    """It may be a newer one: what the one before did not have is looked for at once."""
+    async with running(page_size=16, routes_off=("/v1/loads",), **ports()) as rig:
+        routes = rig.server._app._routes
+        async with scene(url_of(rig)) as at_work:
+            await at_work.is_in(AgentState.EXACT)
+            assert at_work.worker.loads.kind is SourceKind.GET_LOAD
+            routes["GET", "/v1/loads"] = rig.server._app._loads
+            if seen_by == "its events":
+                at_work.worker.agent.engine_restarts += 1
+            else:
+                found, routes["GET", "/get_load"] = routes["GET", "/get_load"], failing
+                await at_work.is_in(AgentState.UNREACHABLE)
+                routes["GET", "/get_load"] = found
+            await eventually(lambda: at_work.worker.loads.kind is SourceKind.V1_LOADS, "the best is taken")

@@ -218,6 +218,19 @@ async def test_an_sglang_taken_for_a_vllm_is_told_so_where_it_tells_nothing() ->
             await reader.read()
 
 
+async def test_a_source_that_is_gone_is_not_listened_to_beside_the_next() -> None:
+    endpoint = {"event_profile": "0.5.23", "load_publish_endpoint": ANY_PORT}
+    async with running(**endpoint) as rig, reading(rig) as reader:
+        await until_from(reader, SourceKind.LOAD_SOCKET)
+        del rig.server._app._routes["GET", "/v1/loads"]
+        await until_from(reader, SourceKind.SGLANG_METRICS)
+        async with answering(rig):
+            await until(reader, lambda load: load.running == 1)
+            await asyncio.sleep(0.2)
+            await reader.read()
+            assert reader.kind is SourceKind.SGLANG_METRICS
+
+
 class Scripted:
     """A source, the best there is, that answers as the test says."""
 

@@ -29,7 +29,7 @@ from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import TlsSettings
 from services.wire.rpc import Context, register_load_exchange
-from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_client import DeniedError, EngineClient, EngineError
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.prefill_calls import SglangCalls, VllmCalls, prefill_calls
 from services.worker_agent.process import AgentProcess
@@ -363,13 +363,15 @@ def ended(kind: str) -> tuple[int, Any]:
     [
         ({}, None),
         ({"enable_priority_scheduling": False, "schedule_low_priority_values_first": True}, None),
+        ({"enable_priority_scheduling": "yes", "schedule_low_priority_values_first": []}, None),
+        ({"enable_priority_scheduling": True, "schedule_low_priority_values_first": {"a": 1}}, -(2**63)),
         ({"enable_priority_scheduling": True}, -(2**63)),
         ({"enable_priority_scheduling": True, "schedule_low_priority_values_first": True}, 2**63 - 1),
     ],
     ids=str,
 )
 async def test_sglang_is_asked_at_its_lowest_priority_where_it_has_any(
-    info: dict[str, bool], priority: int | None
+    info: dict[str, Any], priority: int | None
 ) -> None:
     async with asked({"/server_info": (200, info), "/generate": ended("length")}) as (routes, client):
         calls = prefill_calls("sglang", client, "m", 3)
@@ -407,3 +409,37 @@ async def test_vllm_generates_one_token_because_it_refuses_none() -> None:
         {"model": "m", "prompt": [1_000, 1_001], "max_tokens": 1, "temperature": 0.0},
     )
     assert headers["x-data-parallel-rank"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_what_an_engine_says_of_a_prompt_that_it_denies_is_not_repeated(kind: str, status: int) -> None:
+    """It goes into a log, and FastAPI's 422 has the input in it."""
+    denied = (status, {"detail": [{"input": {"input_ids": [1_000, 1_001]}}]})
+    async with asked({"/generate": denied, "/v1/completions": denied}) as (_, client):
+        with pytest.raises(DeniedError) as caught:
+            await prefill_calls(kind, client, "m", None).call(PREFIX[:2]).run(2.0)
+    assert str(caught.value) == f"{caught.value.field} answers {status}"
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+async def test_each_engine_process_is_asked_once_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scene() as at_work:
+        worker, prepared = at_work.process.workers[0], []
+        assert worker.replicas is not None
+        calls = worker.replicas._calls
+        prepare = calls.prepare
+
+        async def counted() -> None:
+            prepared.append(worker.agent.engine_restarts)
+            await prepare()
+
+        monkeypatch.setattr(calls, "prepare", counted)
+        outcomes: list[tuple[int, PrefillOutcome]] = []
+        for number in (1, 2, 3):
+            if number == 3:
+                worker.agent.engine_restarts += 1
+            at_work.edge.to_ask.put_nowait(replica(number))
+            outcomes.append((number, PrefillOutcome.DONE))
+            await at_work.told(*outcomes)
+        assert prepared == [0, 1]
