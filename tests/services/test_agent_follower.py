@@ -1,6 +1,7 @@
 """A worker agent on an engine that replays badly, restarts by number alone, or says late what it is."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from kvcompass.roles.agent_state import AgentState
 from kvcompass.tier import Tier
 from services.mock_sglang.events.publisher import EventPublisher
 from services.mock_sglang.profiles.array_events import encode_batch
+from services.runtime.epoch import now_us
 from services.worker_agent import engine_follower
 from tests.services.agent_doubles import BLOCK, ScriptedEngine, eventually, stored
 from tests.services.test_agent_engine import PROMPT, Scene, scene
@@ -221,3 +223,49 @@ async def test_a_number_that_no_engine_counts_up_to_is_not_counted_from(at_work:
         await at_work.ready()
     orjson.dumps(at_work.process.ops._health().details)
     assert at_work.agent.lost_batches < 1 << 40
+
+
+async def test_the_source_of_load_is_chosen_anew_for_another_process_and_when_it_is_gone(
+    at_work: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, chosen = engine_of(at_work), list[AgentState]()
+    reconsider = at_work.worker.loads.reconsider
+
+    def noted() -> None:
+        chosen.append(at_work.agent.state)
+        reconsider()
+
+    monkeypatch.setattr(at_work.worker.loads, "reconsider", noted)
+    engine.renumber()
+    await eventually(lambda: len(chosen) == 1, "chosen for another process")
+    await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
+    await engine.fall_silent()
+    await eventually(lambda: at_work.agent.state is AgentState.UNREACHABLE, "gone")
+    assert len(chosen) == 2
+
+
+async def test_events_that_wait_are_known_to_wait_until_the_last_is_read(
+    at_work: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, agent, follower = engine_of(at_work), at_work.agent, at_work.worker.follower
+    lags, decode = list[int](), follower.decoder.decode
+
+    def slow(payload: bytes) -> Any:
+        time.sleep(0.01)
+        lags.append(agent.lag.us(now_us()))
+        return decode(payload)
+
+    monkeypatch.setattr(follower.decoder, "decode", slow)
+    for _ in range(50):
+        engine.publish(BlockRemoved((99,), "GPU"))
+    await eventually(lambda: len(lags) >= 50 and agent.lag.us(now_us()) == 0, "all read")
+    assert max(lags) >= 100_000, "of ten batches that were read after the first, at least"
+
+
+async def test_events_are_taken_to_wait_while_a_replay_is(at_work: Scene) -> None:
+    engine, agent = engine_of(at_work), at_work.agent
+    await eventually(lambda: agent.lag.us(now_us()) == 0, "quiet")
+    engine.publisher.pause_replay(True)
+    await eventually(lambda: agent.lag.us(now_us()) > 100_000, "a replay is waited for")
+    engine.publisher.pause_replay(False)
+    await eventually(lambda: agent.lag.us(now_us()) == 0, "quiet again")
