@@ -55,15 +55,15 @@ class EngineFacts:
     def tells_tiers(self) -> bool:
         """Whether its events say in which tier a block is. An unknown version is taken not to."""
         first = _TELLS_TIERS.get(self.engine)
-        return first is None or _numbers(self.version) >= first
+        return first is None or version_numbers(self.version) >= first
 
     @property
     def tells_salts(self) -> bool:
         """Whether its events say which salt a block is of. An unknown version is taken not to."""
-        return _numbers(self.version) >= _TELLS_SALTS[self.engine]
+        return version_numbers(self.version) >= _TELLS_SALTS[self.engine]
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
     """`0.5.10.post1` -> (0, 5, 10); nothing where there is no number in front."""
     found = _NUMBERS.match(version)
     return tuple(int(part[:9]) for part in found[0].split(".")) if found else ()

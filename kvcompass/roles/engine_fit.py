@@ -22,7 +22,7 @@ class EngineRefusal:
 
 @dataclass(frozen=True, slots=True)
 class EngineFit:
-    """What is known before the first event."""
+    """What is known before the first event. Each message ends in a colon and what to change."""
 
     refusal: EngineRefusal | None = None
     """It cannot be served."""
@@ -105,10 +105,11 @@ def _refusal(facts: EngineFacts, plan: Plan, worker: Worker) -> EngineRefusal | 
 
 
 def _silence(facts: EngineFacts, worker: Worker) -> str:
-    if facts.prefix_cache is False:
-        return "it keeps no prefixes: start it without --disable-radix-cache"
     if facts.part == "decode":
         return "the decode half of a pair keeps no prefixes: plan the prefill half"
+    if facts.prefix_cache is False:
+        flag = "without --disable-radix-cache" if facts.engine == "sglang" else "with --enable-prefix-caching"
+        return f"it keeps no prefixes: start it {flag}"
     if worker.events or not facts.tells_publisher:
         return ""
     if facts.publisher is None:
@@ -138,7 +139,7 @@ def _notes(facts: EngineFacts, plan: Plan, worker: Worker) -> list[str]:
     if facts.host_tier and not facts.tells_tiers:
         notes.append(
             f"{facts.engine} {facts.version or 'of an unknown version'} does not tell what moves to its host "
-            "tier: all that it holds counts as DRAM; SGLang 0.5.11 and later tell"
+            "tier, so that all that it holds counts as DRAM: SGLang 0.5.11 and later tell"
         )
     if facts.cache_report is False:
         notes.append("it does not tell what it reused: start it with --enable-cache-report")

@@ -18,13 +18,16 @@ _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 """A block tree is a large, long-lived heap: walking it as often as Python does costs more than the events."""
 
 
+_EPILOG: Final = "`kvcompass-worker-agent doctor --help`: examines one engine and says what to change."
+
+
 def main() -> None:
     """Entry point."""
     if sys.argv[1:2] == ["doctor"]:
         from services.worker_agent.doctor.command import main as doctor  # has a tokenizer; agents have none
 
         raise SystemExit(doctor(sys.argv[2:]))
-    parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__)
+    parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__, epilog=_EPILOG)
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/worker_agent/settings.py"
     )

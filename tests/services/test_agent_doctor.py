@@ -2,26 +2,35 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq.asyncio
 from aiohttp import web
 
+from kvcompass.engine_facts import EngineFacts, EventPublisher
 from kvcompass.plan.dump import dump_plan
 from kvcompass.plan.model import Plan
+from kvcompass.self_test.verdict import Unheard
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
+from services.runtime.grpc_transport import Dialer
+from services.worker_agent.__main__ import main as agent_main
 from services.worker_agent.doctor.check import Check, Mark
 from services.worker_agent.doctor.command import main
-from services.worker_agent.doctor.examination import UnaskedError, examine
+from services.worker_agent.doctor.examination import UnaskedError, endpoints, examine
+from services.worker_agent.doctor.facts_checks import Flags, Words, facts_checks
 from services.worker_agent.doctor.own_reading import OwnReading
 from services.worker_agent.doctor.patient import Named, PatientError, patient
+from services.worker_agent.doctor.probe_checks import probe_checks, untold
 from services.worker_agent.doctor.report import as_json, as_lines, exit_status
+from services.worker_agent.doctor.socket_checks import Heard, load_check, replay_check
+from services.worker_agent.engine_client import EngineClient
 from tests.models.example_plan import THREE_REGIONS
 from tests.services.edge_fleet import free_address
 
@@ -126,11 +135,11 @@ async def test_pages_that_do_not_fit_are_found(tmp_path: Path) -> None:
     async with engine(page_size=24) as server:
         checks = await of(server, written(THREE_REGIONS, tmp_path))
         assert "fit" in failing(checks)
-        assert "--page-size 16" in checks["fit"].said
+        assert "--page-size 16" in checks["fit"].fix
     async with engine(page_size=1) as server:
         checks = await of(server, written(THREE_REGIONS, tmp_path))
         assert failing(checks) == set()
-        assert "--page-size 16" in checks["advice"].said
+        assert "--page-size 16" in checks["advice"].fix
 
 
 async def test_another_template_is_found_where_it_parts(tmp_path: Path) -> None:
@@ -163,7 +172,7 @@ async def test_what_would_make_an_engine_better_is_said(tmp_path: Path) -> None:
         assert checks["reuse"].fix == "--enable-cache-report"
         assert "10000" in checks["buffer"].fix
         assert checks["priority"].fix == "--enable-priority-scheduling"
-        assert "cache-report" in checks["advice"].said or "host" in checks["advice"].said
+        assert checks["advice"].fix == "start it with --enable-cache-report"
 
 
 async def test_a_ring_that_has_forgotten_its_beginning_is_said(tmp_path: Path) -> None:
@@ -188,6 +197,141 @@ async def test_an_engine_of_ranks_is_examined_rank_by_rank(tmp_path: Path) -> No
         checks = await of(server, path, events=publisher.endpoint, replay="")
         assert failing(checks) == set()
         assert "are read as edges read them" in checks["probe"].said
+
+
+@pytest.mark.parametrize("page", [1, 48])
+async def test_without_a_plan_pages_are_held_to_what_engines_should_have(page: int) -> None:
+    async with engine(page_size=page) as server:
+        checks = await of(server)
+        assert "--page-size 16" in checks["fit" if page == 48 else "advice"].fix
+
+
+async def test_without_a_plan_the_ranks_of_an_engine_are_asked_one_at_a_time() -> None:
+    async with engine(dp_size=2, event_endpoint="", replay_endpoint="") as server:
+        checks = await of(server)
+        assert "dp_rank" in checks["fit"].said
+        assert checks["reuse"].mark is Mark.OK, checks["reuse"]
+
+
+def answered_by(**settings: Any) -> EngineFacts:
+    return EngineFacts("sglang", "0.5.23", page_size=16, tells_publisher=True, **settings)
+
+
+def fit_checks(facts: EngineFacts) -> dict[str, Check]:
+    who = patient(Named(engine="http://h:1"))
+    return {each.name: each for each in facts_checks(Words(facts, Flags(), [MODEL]), who)}
+
+
+def test_what_is_to_be_changed_is_said_once_and_is_what_helps() -> None:
+    decode = fit_checks(answered_by(part="decode", prefix_cache=False))["events"]
+    assert decode.fix == "plan the prefill half"
+    assert "--" not in decode.said
+    off = fit_checks(answered_by(prefix_cache=False))["events"]
+    assert off.fix == "start it without --disable-radix-cache"
+    silent = fit_checks(answered_by())["events"]
+    assert "--kv-events-config" in silent.fix
+    assert "--kv-events-config" not in silent.said
+
+
+async def test_half_of_a_pair_is_not_tested_and_fails_nothing() -> None:
+    who = patient(Named(engine="http://h:1"))
+    async with EngineClient("http://127.0.0.1:9", api_key="", timeout_ms=100) as client:
+        checks = [check async for check in probe_checks(client, None, answered_by(part="prefill"), who, None)]
+    assert [(check.name, check.mark) for check in checks] == [("probe", Mark.WARN)]
+
+
+@pytest.mark.parametrize("publisher", [None, EventPublisher("tcp://*:5557", "tcp://*:5657")])
+def test_an_engine_that_has_the_flag_is_not_told_to_add_it(publisher: EventPublisher | None) -> None:
+    who = patient(Named(engine="http://h:1"))
+    check = untold(Heard(), answered_by(publisher=publisher), who, Unheard.NOTHING)
+    assert ("--kv-events-config" in check.fix) == (publisher is None)
+    assert ("restart it" in check.fix) == (publisher is not None)
+
+
+async def test_a_replay_that_the_engine_says_it_has_and_that_is_stuck_wants_a_restart() -> None:
+    context = zmq.asyncio.Context()
+    try:
+        for told in (True, False):
+            check = await replay_check(context, f"tcp://{free_address()}", told=told)
+            assert check.mark is Mark.FAIL
+            assert ("restart it" in check.fix) == told
+    finally:
+        context.destroy(linger=0)
+
+
+@asynccontextmanager
+async def answering(routes: Mapping[str, Any]) -> AsyncIterator[str]:
+    """Answers some routes: with JSON, or after the seconds that a number says."""
+    app = web.Application()
+
+    def add(path: str, body: Any) -> None:
+        async def reply(_request: web.Request) -> web.Response:
+            if isinstance(body, float):
+                await asyncio.sleep(body)
+            return web.json_response(body)
+
+        app.router.add_get(path, reply)
+
+    for path, body in routes.items():
+        add(path, body)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_engine_that_hides_what_it_is_does_run() -> None:
+    async with answering({"/v1/models": {"data": [{"id": "m"}]}}) as url:
+        with pytest.raises(UnaskedError, match="Let /server_info through") as caught:
+            await found(url)
+    assert "Does the engine run" not in str(caught.value)
+
+
+async def test_a_load_that_comes_too_late_lacks_no_flag() -> None:
+    who = patient(Named(engine="http://h:1"))
+    context = zmq.asyncio.Context()
+    try:
+        for routes, flag in (({"/v1/loads": 1.0}, False), ({}, True)):
+            async with answering(routes) as url, EngineClient(url, api_key="", timeout_ms=200) as client:
+                check = await load_check(client, context, who, Dialer({}))
+            assert check.mark is Mark.FAIL
+            assert ("--enable-metrics" in check.fix) == flag
+    finally:
+        context.destroy(linger=0)
+
+
+def test_an_engine_at_an_ipv6_address_publishes_there() -> None:
+    facts = answered_by(publisher=EventPublisher("tcp://*:5557", "tcp://*:5657"))
+    found_at = endpoints(facts, patient(Named(engine="http://[::1]:30000")))
+    assert found_at == ("tcp://[::1]:5557", "tcp://[::1]:5657")
+
+
+@pytest.mark.parametrize("version", ["9" * 5_000, "0.5.23\x1b[31m\n", "x" * 5_000])
+def test_no_version_reaches_the_terminal_or_ends_the_doctor(version: str) -> None:
+    checks = fit_checks(replace(answered_by(), version=version))
+    lines = as_lines(list(checks.values()))
+    assert lines.replace("\n", "").isprintable()
+    assert len(lines.splitlines()) == len(checks) + 1
+    assert all(len(line) < 2_000 for line in lines.splitlines())
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf", "soon"])
+def test_a_time_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--engine", "http://h:1", "--timeout", seconds])
+    assert "--timeout" in capsys.readouterr().err
+
+
+def test_the_agents_own_help_names_the_doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kvcompass-worker-agent", "--help"])
+    with pytest.raises(SystemExit):
+        agent_main()
+    assert "doctor --help" in capsys.readouterr().out
 
 
 @asynccontextmanager

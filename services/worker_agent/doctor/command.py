@@ -5,6 +5,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import uvloop
 
@@ -16,6 +17,7 @@ from services.worker_agent.doctor.own_reading import OwnReading
 from services.worker_agent.doctor.patient import Named, Patient, patient
 from services.worker_agent.doctor.report import EXIT_UNASKED, as_json, as_lines, exit_status
 
+_TIMEOUT_MOST_S: Final = 86_400
 _DESCRIPTION = """Examines an engine end to end and prints what to change, a line a check. It sends the engine
 two short chats, and changes nothing. Exit status 0: nothing fails (warnings may be there); 1: something must
 be changed; 2: the engine does not answer, or a file or an option is at fault."""
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--worker", metavar="ID", help="which worker of the plan the engine is")
     parser.add_argument("--settings", type=Path, metavar="FILE", help="of its agent: plan, worker, key")
     parser.add_argument("--api-key-file", type=Path, metavar="FILE", help="key of the engine's HTTP listener")
-    parser.add_argument("--timeout", type=float, default=90.0, metavar="S", help="for all of it (90)")
+    parser.add_argument("--timeout", type=_seconds, default=90.0, metavar="S", help="for all of it (90)")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     options = vars(parser.parse_args(arguments))
     timeout_s, wants_json = options.pop("timeout"), options.pop("json")
@@ -48,6 +50,13 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_UNASKED
     sys.stdout.write(as_json(who.worker.url, checks) if wants_json else as_lines(checks))
     return exit_status(checks)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < _TIMEOUT_MOST_S:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0 and less than {_TIMEOUT_MOST_S}")
+    return seconds
 
 
 async def _all(who: Patient, timeout_s: float) -> list[Check]:

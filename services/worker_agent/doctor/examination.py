@@ -23,6 +23,7 @@ from services.worker_agent.engine_facts import ask_facts
 
 _HTTP_MS: Final = 5_000
 """For each answer but that to the probe."""
+_NAMES_SHOWN: Final = 5
 _FLAGS: Final = msgspec.json.Decoder(Flags)
 
 
@@ -62,6 +63,12 @@ async def _words(client: EngineClient) -> Words:
     try:
         facts = await _facts(client)
     except EngineError as error:
+        if served:
+            raise UnaskedError(
+                f"an engine serves {', '.join(served[:_NAMES_SHOWN])} there and does not say what it is: "
+                f"{error}. Let /server_info through to it (vLLM: /version and /metrics), or name its port",
+                field="--engine",
+            ) from error
         raise UnaskedError(
             f"{error}. Does the engine run there? --engine names its HTTP listener, --api-key-file its key",
             field="--engine",
@@ -89,9 +96,10 @@ async def _through_sockets(
     dialer: Dialer,
     reader: Reads | None,
 ) -> AsyncIterator[Check]:
-    events, replay = _endpoints(facts, patient)
+    events, replay = endpoints(facts, patient)
     if replay:
-        yield await replay_check(context, dialer.url(replay))
+        told = facts.publisher is not None and not patient.worker.replay
+        yield await replay_check(context, dialer.url(replay), told=told)
     if not events:
         if not facts.tells_publisher:
             yield warn(
@@ -106,12 +114,13 @@ async def _through_sockets(
             yield check
 
 
-def _endpoints(facts: EngineFacts, patient: Patient) -> tuple[str, str]:
+def endpoints(facts: EngineFacts, patient: Patient) -> tuple[str, str]:
     """Of events and replays: the plan's and the command line's go before the engine's own words."""
     worker, publisher = patient.worker, facts.publisher
     if publisher is None:
         return worker.events, worker.replay
     host, rank = urlsplit(worker.url).hostname or "", worker.dp_rank or 0
+    host = f"[{host}]" if ":" in host else host
     return (
         worker.events or rank_endpoint(publisher, publisher.endpoint, host, rank),
         worker.replay or rank_endpoint(publisher, publisher.replay_endpoint, host, rank),

@@ -1,14 +1,13 @@
 """What an engine's own words tell: its version, how it fits the plan, which flags are missing."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from kvcompass.engine_facts import EngineFacts
-from kvcompass.roles.engine_fit import engine_fit, events_flag
+from kvcompass.engine_facts import EngineFacts, version_numbers
+from kvcompass.roles.engine_fit import engine_fit
 from services.worker_agent.doctor.check import Check, fail, ok, warn
 from services.worker_agent.doctor.patient import Patient
 
@@ -16,7 +15,6 @@ _TRIED: Final = {"sglang": ((0, 5, 10), (0, 5, 23)), "vllm": ((0, 19), (0, 33))}
 """First and last versions that this product was tried with."""
 _RING: Final = 10_000
 """Batches that an engine keeps unless it is told otherwise."""
-_NUMBERS: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -47,29 +45,35 @@ def facts_checks(words: Words, patient: Patient) -> Iterator[Check]:
     yield _model(words, patient)
     fit = engine_fit(facts, patient.plan, patient.worker)
     if fit.refusal is not None:
-        yield fail("fit", f"{fit.refusal.field}: {fit.refusal.message}", "")
+        said, fix = _parted(fit.refusal.message)
+        yield fail("fit", f"{fit.refusal.field}: {said}", fix)
     else:
         pages = (
             f"pages of {facts.page_size} tokens" if facts.page_size else "page size unknown until an event"
         )
         yield ok("fit", f"{pages}, ranks: {facts.dp_size}")
     if fit.silence:
-        yield fail("events", fit.silence, events_flag(facts.engine, patient.worker))
+        yield fail("events", *_parted(fit.silence))
     elif facts.publisher is not None:
         yield ok("events", f"published at {facts.publisher.endpoint}")
     for note in fit.notes:
-        yield warn("advice", note, "")
+        yield warn("advice", *_parted(note))
     yield _salts(facts)
     if facts.engine == "sglang":
         yield from _buffer(words)
         yield _priority(words)
 
 
+def _parted(message: str) -> tuple[str, str]:
+    """What is found, and what to change: `EngineFit` writes them one after the other."""
+    said, _, fix = message.rpartition(": ")
+    return said, fix
+
+
 def _version(facts: EngineFacts) -> Check:
     first, last = (".".join(map(str, numbers)) for numbers in _TRIED[facts.engine])
     name = f"{facts.engine} {facts.version or 'of an unknown version'}"
-    found = _NUMBERS.match(facts.version)
-    numbers = tuple(map(int, found[0].split("."))) if found else ()
+    numbers = version_numbers(facts.version)
     if numbers < _TRIED[facts.engine][0]:
         return warn(
             "version", f"{name}: {first} to {last} were tried", f'pip install "{facts.engine}>={first}"'

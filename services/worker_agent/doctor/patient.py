@@ -26,6 +26,7 @@ from services.runtime.settings import load_settings, resolve_path
 from services.worker_agent.settings import EngineSettings, WorkerAgentSettings
 
 _BLOCK: Final = 16
+"""Tokens a page, of an engine that no plan describes: what is told to who has to change it."""
 _CONTEXT: Final = 131_072
 
 
@@ -52,12 +53,12 @@ class Patient:
         return self.plan_path is not None
 
     def known_as(self, facts: EngineFacts, served: Sequence[str]) -> "Patient":
-        """The same, asked as the engine it is; without a plan by its own model and page size."""
+        """The same, asked as the engine it is; without a plan by its own model."""
         settings = msgspec.structs.replace(self.settings, kind=facts.engine)
         if self.has_plan:
             return replace(self, settings=settings)
         name = served[0] if served else facts.model
-        model = replace(self.plan.model, id=name, block_size=facts.page_size or _BLOCK)
+        model = replace(self.plan.model, id=name)
         return replace(self, settings=settings, plan=replace(self.plan, model=model))
 
 

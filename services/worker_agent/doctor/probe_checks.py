@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from kvcompass.engine_facts import EngineFacts
@@ -41,6 +42,11 @@ async def probe_checks(
     reader: Reads | None,
 ) -> AsyncIterator[Check]:
     """Ask the same twice. `heard` is None where no events come; without a reader they are not compared."""
+    if facts.part != "both":
+        yield warn("probe", "not tested: half of a prefill-decode pair", "see that the pair answers chats")
+        return
+    if patient.worker.dp_rank is None and facts.dp_size > 1:
+        patient = replace(patient, worker=replace(patient.worker, dp_rank=0))
     page = facts.page_size or patient.plan.model.block_size
     messages = probe_messages(secrets.token_hex(_NONCE_BYTES), page)
     try:
@@ -81,7 +87,7 @@ async def _told(
     await _ask(client, patient, messages)
     if await heard.any_stored(_SETTINGS.hearing_ms / 1_000):
         return ok("probe", "its blocks are told; with --plan they are compared with what edges read")
-    return _untold(facts, patient, "nothing")
+    return untold(heard, facts, patient, "nothing")
 
 
 async def _compared(
@@ -110,13 +116,20 @@ async def _compared(
             spelled = reader.spelled((*verdict.expected, *verdict.observed))
             return fail("probe", parting(verdict, spelled), FIXES[verdict.cause])
         case Unheard():
-            return _untold(facts, patient, verdict.value)
+            return untold(heard, facts, patient, verdict.value)
 
 
-def _untold(facts: EngineFacts, patient: Patient, what: str) -> Check:
+def untold(heard: Heard, facts: EngineFacts, patient: Patient, what: str) -> Check:
+    """What to change where an engine answered and nothing came of it."""
     said = f"the engine answered, and its events do not tell of it: {what} was heard"
     if what == Unheard.AMBIGUOUS:
         return warn("probe", "other requests of the same length came between", "run it again")
+    if what == Unheard.INCOMPLETE:
+        return fail("probe", said, "run it again, and look for lost batches if it stays")
+    if heard.chains.blocks:
+        return fail("probe", said, "the event port of this engine: others' blocks are told there")
+    if facts.publisher is not None:
+        return fail("probe", said, "restart it, if the port is its own: it is started to tell")
     return fail("probe", said, events_flag(facts.engine, patient.worker))
 
 

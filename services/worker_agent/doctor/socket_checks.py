@@ -91,15 +91,14 @@ async def _read(live: LiveEvents, heard: Heard) -> None:
             heard.take(batch[1])
 
 
-async def replay_check(context: zmq.asyncio.Context, endpoint: str) -> Check:
-    """Asks for the first batch of all."""
+async def replay_check(context: zmq.asyncio.Context, endpoint: str, *, told: bool) -> Check:
+    """Asks for the first batch of all. `told`: the engine itself says that it replays there."""
     try:
         async with aclosing(replay(context, endpoint, 0, _SOCKET_S)) as batches:
             first = await anext(batches, None)
     except EventSourceError as error:
-        return fail(
-            "replay", str(error), "the port of replay_endpoint, or none: then what is lost stays lost"
-        )
+        fix = "restart it" if told else "the port of replay_endpoint, or none: then what is lost stays lost"
+        return fail("replay", str(error), fix)
     if first is None or first[0] == 0:
         return ok("replay", f"{endpoint} answers from the first batch on")
     return warn(
@@ -127,6 +126,8 @@ async def load_check(
         try:
             load = await reader.read()
         except EngineError as error:
+            if error.field != "load":  # a route that is there failed
+                return fail("load", str(error), "see the engine's log, or run it again when it is less busy")
             return fail("load", str(error), "--enable-metrics, or an engine with /v1/loads (SGLang 0.5.10)")
         said = f"{reader.kind}: {load.running} running, {load.waiting} waiting"
         return ok("load", f"{said}; it does not tell {', '.join(reader.lacks)}" if reader.lacks else said)
