@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kvcompass.fleet.view import Standing
+from kvcompass.roles.agent_state import AgentState
+from kvcompass.self_test.state import SelfTestResult
 from lab.dashboards import signals
 from lab.dashboards.promql import ALERTS, Expressions
 from lab.netem import names as wan
@@ -66,6 +68,32 @@ def alerts() -> Iterator[Alert]:
         Severity.PAGE,
         "{{ $labels.worker }} in {{ $labels.region }} does not answer its agent, or contradicts the plan.",
         "The agent's /health says which: restart the engine, or give it the plan's model and block size.",
+    )
+    silent = AgentState.SILENT.value
+    yield Alert(
+        "KVCompassWorkerSilent",
+        f"{metrics.sum('kvcompass_worker_agent_state', 'worker', 'region', state=silent)} > 0",
+        "1m",
+        Severity.TICKET,
+        "{{ $labels.worker }} in {{ $labels.region }} serves and tells nothing: its cache is used by nobody.",
+        "The agent's /health says why: the flag that its engine lacks, or that its publisher is stuck.",
+    )
+    pending = SelfTestResult.PENDING.value
+    yield Alert(
+        "KVCompassSelfTestPending",
+        f"{metrics.sum('kvcompass_worker_agent_self_test', 'worker', 'region', result=pending)} > 0",
+        "15m",
+        Severity.TICKET,
+        "Nobody knows whether {{ $labels.worker }} in {{ $labels.region }} reads prompts as edges do.",
+        "The agent's /health says what it waits for: an edge, the engine's answer, or its events.",
+    )
+    yield Alert(
+        "KVCompassEventsLost",
+        f"{metrics.a_minute('kvcompass_worker_agent_lost_batches_total', 'worker', 'region')} > 0",
+        "5m",
+        Severity.TICKET,
+        "Events of {{ $labels.worker }} in {{ $labels.region }} are lost again and again.",
+        "The agent or the way to it is too slow, or the engine's replay too short: enlarge buffer_steps.",
     )
     yield Alert(
         "KVCompassWorkerNotRegistered",

@@ -15,6 +15,7 @@ from kvcompass.fleet.view import Standing
 from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.worker_source import Registration
+from kvcompass.self_test.state import SelfTestResult
 from lab.dashboards import __main__ as generator
 from lab.dashboards import promql
 from lab.dashboards.alerts import alerts
@@ -169,6 +170,14 @@ def test_alerts_say_what_and_what_to_do() -> None:
     for alert in ALERTS:
         assert alert.summary.endswith(".")
         assert alert.runbook.endswith(".")
+
+
+def test_every_state_that_costs_a_worker_or_its_cache_and_an_untested_one_wake_somebody() -> None:
+    told = " ".join(alert.expression for alert in ALERTS)
+    for state in (AgentState.UNREACHABLE, AgentState.REFUSED, AgentState.SILENT):
+        assert re.search(rf'kvcompass_worker_agent_state{{state=~?"[^"]*\b{state.value}\b', told), state
+    assert f'kvcompass_worker_agent_self_test{{result="{SelfTestResult.PENDING.value}"' in told
+    assert "kvcompass_worker_agent_lost_batches_total" in told
 
 
 async def test_the_engine_double_serves_the_engines_names() -> None:

@@ -181,6 +181,7 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
         'kvcompass_edge_view_state{region="us", instance="e", shard="0", state="stale"}': "0x72",
         'kvcompass_worker_agent_state{region="us", worker="w", state="refused"}': "0x11 1x60",
         'kvcompass_worker_agent_state{region="us", worker="v", state="partial"}': "1x72",
+        'kvcompass_worker_agent_state{region="us", worker="s", state="silent"}': "0x11 1x60",
         'kvcompass_wan_partitioned{region="us", origin="us", destination="eu"}': "0x11 1x60",
     }
     page = {"severity": "page", "region": "us"}
@@ -189,6 +190,7 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
         "KVCompassEdgeNotReady",
         "KVCompassShardNotExact",
         "KVCompassWorkerUnreachable",
+        "KVCompassWorkerSilent",
         "KVCompassWanPartition",
     ]
     evaluate(tmp_path, series, at="75s", alert_rule_test=[fires(name) for name in names])
@@ -197,6 +199,7 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
         {**page, "instance": "e"},
         {**page, "instance": "e", "shard": "1"},
         {**page, "worker": "w"},
+        {"severity": "ticket", "region": "us", "worker": "s"},
         {"severity": "ticket", "origin": "us", "destination": "eu"},
     ]
     fired = [fires(name, labels) for name, labels in zip(names, wanted, strict=True)]
