@@ -9,6 +9,7 @@ from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineError
 from services.worker_agent.prefill_calls import PrefillCall, PrefillCalls
+from services.worker_agent.sparse_log import SparseLog
 
 
 class ReplicaPrefiller:
@@ -32,7 +33,7 @@ class ReplicaPrefiller:
         self._woken = asyncio.Event()
         self._prepared_for = -1
         """Restarts of the engine that `calls` knows of."""
-        self._log = get_logger("replicas").bind(worker=agent.worker.id)
+        self._log = SparseLog(get_logger("replicas").bind(worker=agent.worker.id), now_us)
 
     def ask(self, edge_id: str, request: ReplicaPrefill) -> None:
         """An edge asks for a prefill."""
@@ -106,6 +107,6 @@ class ReplicaPrefiller:
 
     def _tell(self) -> None:
         for edge_id, answer in self.role.take_answers():
-            outcome = answer.outcome.value if answer.outcome is not None else None
-            self._log.info("replica", edge=edge_id, outcome=outcome, tokens=answer.tokens)
+            assert answer.outcome is not None, "every end has its name here"
+            self._log.info(f"replica {answer.outcome.value}", edge=edge_id, tokens=answer.tokens)
             self._answer(edge_id, answer)

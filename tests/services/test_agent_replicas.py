@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.keys import namespace, prefix_keys
@@ -25,6 +26,8 @@ from kvcompass.roles.messages import (
     PrefillOutcome,
     ReplicaPrefill,
 )
+from kvcompass.roles.replica_prefill import PrefillRules
+from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
 from services.runtime.settings import TlsSettings
@@ -33,6 +36,7 @@ from services.worker_agent.engine_client import DeniedError, EngineClient, Engin
 from services.worker_agent.load_stream import LoadStream
 from services.worker_agent.prefill_calls import SglangCalls, VllmCalls, prefill_calls
 from services.worker_agent.process import AgentProcess
+from services.worker_agent.replica_prefiller import ReplicaPrefiller
 from services.worker_agent.settings import (
     EngineSettings,
     ReplicaSettings,
@@ -443,3 +447,32 @@ async def test_each_engine_process_is_asked_once_what_it_takes(monkeypatch: pyte
             outcomes.append((number, PrefillOutcome.DONE))
             await at_work.told(*outcomes)
         assert prepared == [0, 1]
+
+
+def test_edges_cannot_fill_the_log() -> None:
+    """A refusal costs an edge nothing, so it may ask for thousands."""
+    clock, told = [0], 0
+
+    def answered(_edge: str, _answer: PrefillAnswer) -> None:
+        nonlocal told
+        told += 1
+
+    with capture_logs() as lines:
+        prefiller = ReplicaPrefiller(
+            WorkerAgent(agent_plan(), "us-0", 1),
+            prefill_calls("vllm", EngineClient("http://h:1", api_key="", timeout_ms=1), "m", None),
+            PrefillRules(tokens_most=64),
+            answer=answered,
+            now_us=lambda: clock[0],
+        )
+        for number in range(1_000):
+            prefiller.ask("edge-us", replica(number, group="others"))
+        prefiller.ask("edge-us", replica(1_000))
+        clock[0] = 1_000_000
+        prefiller.ask("edge-us", replica(1_001, group="others"))
+    assert told == 1_002
+    assert [(line["event"], line["left_out"]) for line in lines] == [
+        ("replica foreign_group", 0),
+        ("replica too_long", 0),
+        ("replica foreign_group", 999),
+    ]

@@ -14,6 +14,7 @@ from services.worker_agent.load_sources.metrics_page import MetricsPage
 from services.worker_agent.load_sources.source import LoadSource, SourceKind
 from services.worker_agent.load_sources.v1_loads import V1Loads
 from services.worker_agent.settings import EngineSettings
+from services.worker_agent.sparse_log import SparseLog
 
 _QUIET_MS = 3_000
 """Three heartbeats of SGLang's load publisher."""
@@ -62,7 +63,7 @@ class LoadReader:
         self._settings = settings
         self._v1_loads = V1Loads(rank, stalled_ms=settings.stalled_ms, now_us=now_us)
         self._now_us = now_us
-        self._log = get_logger("load").bind(worker=worker_id)
+        self._log = SparseLog(get_logger("load").bind(worker=worker_id), now_us)
         self._source: LoadSource | None = None
         self._better: list[LoadSource] = []
         self._look_again_at_us = 0
