@@ -268,8 +268,12 @@ class ServedWorker:
             await asyncio.sleep(max(0.0, rest_s))
 
     def _judge_kind(self) -> None:
-        """Before its first event is read, and whenever its load comes from elsewhere."""
-        refusal = wrong_kind(self._settings.kind, self.loads.kind)
+        """Before its first event is read, and whenever its load comes from elsewhere.
+
+        Where its holdings are predicted no event is read, and nothing hangs on it.
+        """
+        indexed = not self.agent.is_approximate
+        refusal = wrong_kind(self._settings.kind, self.loads.kind) if indexed else None
         if refusal == self._wrong_kind:
             return
         self._wrong_kind = refusal

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,13 @@ class Pages:
         await send({"type": "http.response.body", "body": self.page if found else b""})
 
 
-def process_of(kind: Kind, url: str, events: str = "tcp://127.0.0.1:1", replay: str = "") -> AgentProcess:
+def process_of(
+    kind: Kind,
+    url: str,
+    events: str = "tcp://127.0.0.1:1",
+    replay: str = "",
+    holdings: Literal["events", "predicted"] = "events",
+) -> AgentProcess:
     settings = WorkerAgentSettings(
         plan="",
         workers=["us-0"],
@@ -41,20 +48,29 @@ def process_of(kind: Kind, url: str, events: str = "tcp://127.0.0.1:1", replay: 
     plan = agent_plan(
         block_size=16, quantum=32, context_length=4_096, engine_url=url, events=events, replay=replay
     )
-    return AgentProcess(settings, plan, Path())
+    worker = replace(plan.workers[0], holdings=holdings)
+    return AgentProcess(settings, replace(plan, workers=(worker,)), Path())
 
 
 SGLANG, VLLM = sglang_page(num_running_reqs=1.0, num_queue_reqs=0.0), vllm_page()
 
 
 @pytest.mark.parametrize(
-    ("kind", "page", "is_refused"),
-    [("sglang", VLLM, True), ("vllm", VLLM, False), ("vllm", SGLANG, True), ("sglang", SGLANG, False)],
+    ("kind", "page", "holdings", "is_refused"),
+    [
+        ("sglang", VLLM, "events", True),
+        ("vllm", VLLM, "events", False),
+        ("vllm", SGLANG, "events", True),
+        ("sglang", SGLANG, "events", False),
+        ("sglang", VLLM, "predicted", False),
+    ],
 )
-async def test_the_kind_is_told_by_whose_metrics_it_has(kind: Kind, page: bytes, is_refused: bool) -> None:
+async def test_the_kind_is_told_by_whose_metrics_it_has(
+    kind: Kind, page: bytes, holdings: Literal["events", "predicted"], is_refused: bool
+) -> None:
     server = HttpServer(Pages(page), "127.0.0.1:0")
     await server.start()
-    process = process_of(kind, f"http://127.0.0.1:{server.port}")
+    process = process_of(kind, f"http://127.0.0.1:{server.port}", holdings=holdings)
     agent = process.workers[0].agent
     serving = asyncio.create_task(process.run())
     try:
