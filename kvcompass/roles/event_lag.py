@@ -21,9 +21,8 @@ class EventLag:
             self._since_us = now_us
 
     def all_taken(self) -> None:
-        """Nothing waits."""
+        """Nothing waits. Whether it is late is said when it is next looked at."""
         self._since_us = None
-        self.is_late = False
 
     def us(self, now_us: int) -> int:
         """For how long events have waited; 0 while none does."""

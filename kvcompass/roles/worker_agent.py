@@ -236,6 +236,8 @@ class WorkerAgent:
     def on_facts_unknown(self) -> None:
         """The engine, which may be another one, does not say what it is: what was said before is void."""
         self.engine.forget_facts()
+        if not self.holdings.blocks:
+            self._go_by_facts()
 
     @property
     def is_learned_otherwise(self) -> bool:

@@ -164,21 +164,23 @@ class EngineFollower:
             if self.facts_problem != str(error):
                 self._log.warning("the engine does not say what it is", reason=str(error))
             self.facts_problem = str(error)
-            self._agent.on_facts_unknown()
+            if lasting:
+                self._agent.on_facts_unknown()
             return
         self._take_facts(facts)
 
     async def _ask_again(self) -> None:
-        """As long as it is not known what the engine is, ask it now and then."""
-        while self.facts_problem:
+        """Whenever it is not known what the engine is, ask it now and then. Runs until cancelled."""
+        while True:
+            if self._agent.is_learned_otherwise:
+                self._agent.engine.forget_holdings()
+                self.attach_anew()
             await asyncio.sleep(_FACTS_PERIOD_S)
-            try:
-                self._take_facts(await ask_facts(self._client, self._engine))
-            except EngineError as error:
-                self.facts_problem = str(error)
-        if self._agent.is_learned_otherwise:
-            self._agent.engine.forget_holdings()
-            self.attach_anew()
+            if self.facts_problem:
+                try:
+                    self._take_facts(await ask_facts(self._client, self._engine))
+                except EngineError as error:
+                    self.facts_problem = str(error)
 
     def _take_facts(self, facts: EngineFacts) -> None:
         if facts != self._agent.engine.facts:

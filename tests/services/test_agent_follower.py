@@ -204,6 +204,37 @@ async def test_what_an_engine_said_is_void_once_it_does_not_say_it() -> None:
         assert refused.agent.engine.facts is None
 
 
+async def test_another_process_that_does_not_say_what_it_is_is_asked_again(
+    at_work: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(at_work)
+    engine.info = {"version": "0.5.11", "page_size": BLOCK}
+    await at_work.engine.fall_silent()
+    await eventually(lambda: at_work.agent.state is AgentState.UNREACHABLE, "gone")
+    monkeypatch.setattr(engine_follower, "_FACTS_PERIOD_S", 0.05)
+    await at_work.engine.answer()
+    await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
+    engine.publish(BlockRemoved((99,), "GPU"))
+    await eventually(lambda: at_work.agent.applied == 3, "heard live")
+    engine.info = None
+    engine.renumber()
+    await eventually(lambda: at_work.agent.engine.facts is None, "nothing is known of it")
+    engine.info = {"version": "0.5.10", "page_size": 3}
+    await eventually(lambda: at_work.agent.state is AgentState.REFUSED, "refused")
+
+
+async def test_an_engine_that_is_only_slow_to_say_what_it_is_is_what_it_was(at_work: Scene) -> None:
+    engine, never = engine_of(at_work), asyncio.Event()
+    engine.on_info = never.wait
+    before = engine.questions
+    at_work.worker.follower.attach_anew()
+    await eventually(lambda: engine.questions >= before + 3, "asked three times")
+    await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
+    assert at_work.agent.engine.facts is not None
+    assert at_work.worker.follower.facts_problem
+    never.set()
+
+
 async def test_numbers_that_go_to_and_fro_do_not_make_epochs_without_end(at_work: Scene) -> None:
     engine, epochs = engine_of(at_work), set[int]()
     for step in range(200):

@@ -37,6 +37,7 @@ def test_a_lease_is_not_renewed_for_holdings_whose_events_have_waited_for_longer
     agent.on_engine_load(IDLE, 1_000_001 + lease_us)
     assert (agent.state, agent.vouches) == (AgentState.ATTACHING, False)
     agent.lag.all_taken()
+    agent.on_engine_load(IDLE, 1_000_001 + lease_us)
     assert (agent.state, agent.vouches) == (AgentState.EXACT, True)
     assert agent.may_renew(1_000_001 + lease_us)
     agent.lag.waits(2_000_000 + lease_us)
