@@ -10,7 +10,6 @@ import zmq
 import zmq.asyncio
 
 from kvcompass.engine_events import EngineNews, EventsLost
-from kvcompass.engine_facts import EngineFacts
 from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.engine_standing import Judge
@@ -18,8 +17,8 @@ from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
-from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
-from services.worker_agent.engine_facts import ask_facts
+from services.worker_agent.engine_client import EngineClient, EngineError
+from services.worker_agent.engine_inquiry import EngineInquiry
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 from services.worker_agent.event_endpoints import EventEndpoints, event_endpoints, wrong_rank
 from services.worker_agent.event_source import (
@@ -34,12 +33,8 @@ from services.worker_agent.sparse_log import SparseLog
 
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
-_FACTS_ATTEMPTS: Final = 3
-"""Then an engine that answers too late is attached to by what the plan says of it."""
 _MISCONFIGURED_US: Final = 5_000_000
 """Between two looks at an engine that has to be started otherwise."""
-_FACTS_PERIOD_S: Final = 60.0
-"""Between two questions to an engine that is attached to and has not said what it is."""
 _SETTLED_US: Final = 1_000_000
 """No engine restarts twice within it: it takes seconds to load a model. Who seems to is no one engine."""
 
@@ -67,10 +62,8 @@ class EngineFollower:
         `overhears` is given every payload, also of an engine that is refused.
         """
         self._agent = agent
-        self._client = client
         self._context = context
         self._dial = dial
-        self._engine = settings.kind
         self._timeout_s = settings.event_timeout_ms / 1_000
         self._quiet_ms = settings.quiet_ms
         self._new_epoch = new_epoch
@@ -78,7 +71,6 @@ class EngineFollower:
         self._overhears = overhears
         self.endpoints = EventEndpoints("", "")
         """Those in use; empty as long as none are known."""
-        self._facts_failures = 0
         self._restarted_us: int | None = None
         self._rank_is_checked = False
         self._last: tuple[int, bytes] | None = None
@@ -97,8 +89,7 @@ class EngineFollower:
         """Replays that were not answered. Both count, and are monotonic."""
         self.problem = ""
         """Why the agent is not attached; empty while it is."""
-        self.facts_problem = ""
-        """Why it is not known what the engine is; empty when it is."""
+        self.inquiry = EngineInquiry(agent, client, settings.kind, publish=publish, log=self._log)
 
     def engine_answers(self) -> None:
         """The engine answered over HTTP."""
@@ -121,7 +112,7 @@ class EngineFollower:
             await self._answers.wait()
             least_us = 0
             try:
-                await self._ask_facts()
+                await self.inquiry.ask()
                 if self._agent.is_approximate:
                     self.problem = ""
                     await self._predicted()
@@ -152,45 +143,9 @@ class EngineFollower:
             self._publish(())
             await asyncio.sleep(backoff.next_us(least_us) / 1e6)
 
-    async def _ask_facts(self) -> None:
-        """Ask the engine what it is. Errors: EngineError while it may only be slow to say."""
-        try:
-            facts = await ask_facts(self._client, self._engine)
-        except EngineError as error:
-            self._facts_failures += 1
-            lasting = isinstance(error, NotThereError | MalformedError)
-            if not lasting and self._facts_failures < _FACTS_ATTEMPTS:
-                raise
-            if self.facts_problem != str(error):
-                self._log.warning("the engine does not say what it is", reason=str(error))
-            self.facts_problem = str(error)
-            if lasting:
-                self._agent.on_facts_unknown()
-            return
-        self._take_facts(facts)
-
-    async def _ask_again(self) -> None:
-        """Whenever it is not known what the engine is, ask it now and then. Runs until cancelled."""
-        while True:
-            if self._agent.is_learned_otherwise:
-                self._agent.engine.forget_holdings()
-                self.attach_anew()
-            await asyncio.sleep(_FACTS_PERIOD_S)
-            if self.facts_problem:
-                try:
-                    self._take_facts(await ask_facts(self._client, self._engine))
-                except EngineError as error:
-                    self.facts_problem = str(error)
-
-    def _take_facts(self, facts: EngineFacts) -> None:
-        if facts != self._agent.engine.facts:
-            self._log.info("engine", engine=facts.engine, version=facts.version, page_size=facts.page_size)
-        self.facts_problem, self._facts_failures = "", 0
-        self._publish(self._agent.on_engine_facts(facts))
-
     async def _predicted(self) -> None:
         """Its events are of no use. Return when the engine stops answering."""
-        asking = asyncio.create_task(self._ask_again(), name="engine facts")
+        asking = asyncio.create_task(self.inquiry.keep_asking(self.attach_anew), name="engine facts")
         try:
             await self._gone.wait()
         finally:
@@ -220,7 +175,7 @@ class EngineFollower:
         gone = asyncio.create_task(self._gone.wait(), name="engine gone")
         anew = asyncio.create_task(self._anew.wait(), name="engine anew")
         ends = {reading, broken, gone, anew}
-        tasks = ends | {asyncio.create_task(self._ask_again(), name="engine facts")}
+        tasks = ends | {asyncio.create_task(self.inquiry.keep_asking(self.attach_anew), name="engine facts")}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
@@ -270,7 +225,7 @@ class EngineFollower:
         self._rank_is_checked = False
         self._engine_up(same_process=False, first=False)
         self._agent.order(number)
-        await self._ask_facts()
+        await self.inquiry.ask()
 
     async def _prove_life(self) -> None:
         """The stream is quiet. A replay finds a dropped last batch, and out whether the publisher lives."""

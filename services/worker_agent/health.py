@@ -105,7 +105,7 @@ def _engine(worker: ServedWorker) -> dict[str, Any]:
     facts, endpoints = worker.agent.engine.facts, worker.follower.endpoints
     taken = {"events": endpoints.events, "replay": endpoints.replay}
     if facts is None:
-        return {"problem": worker.follower.facts_problem, **taken}
+        return {"problem": worker.follower.inquiry.problem, **taken}
     return {
         "kind": facts.engine,
         "version": facts.version,

@@ -15,7 +15,7 @@ from kvcompass.tier import Tier
 from services.mock_sglang.events.publisher import EventPublisher
 from services.mock_sglang.profiles.array_events import encode_batch
 from services.runtime.epoch import now_us
-from services.worker_agent import engine_follower
+from services.worker_agent import engine_inquiry
 from tests.services.agent_doubles import BLOCK, ScriptedEngine, eventually, stored
 from tests.services.test_agent_engine import PROMPT, Scene, scene
 
@@ -161,11 +161,11 @@ async def test_a_restart_seen_by_number_is_judged_by_what_the_new_process_is(at_
 
 
 async def test_an_engine_that_did_not_say_what_it_is_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_follower, "_FACTS_PERIOD_S", 0.05)
+    monkeypatch.setattr(engine_inquiry, "_PERIOD_S", 0.05)
     engine = OddEngine()
     engine.info = None
     async with attached(engine) as unknown:
-        assert unknown.worker.follower.facts_problem
+        assert unknown.worker.follower.inquiry.problem
         engine.info = {"version": "0.5.10", "page_size": 3}
         await eventually(lambda: unknown.agent.state is AgentState.REFUSED, "refused")
         await unknown.holds()
@@ -174,7 +174,7 @@ async def test_an_engine_that_did_not_say_what_it_is_is_asked_again(monkeypatch:
 async def test_what_was_learned_by_other_rules_than_the_facts_tell_is_learned_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_follower, "_FACTS_PERIOD_S", 0.05)
+    monkeypatch.setattr(engine_inquiry, "_PERIOD_S", 0.05)
     engine = OddEngine()
     engine.info = None
     async with attached(engine) as unknown:
@@ -211,7 +211,7 @@ async def test_another_process_that_does_not_say_what_it_is_is_asked_again(
     engine.info = {"version": "0.5.11", "page_size": BLOCK}
     await at_work.engine.fall_silent()
     await eventually(lambda: at_work.agent.state is AgentState.UNREACHABLE, "gone")
-    monkeypatch.setattr(engine_follower, "_FACTS_PERIOD_S", 0.05)
+    monkeypatch.setattr(engine_inquiry, "_PERIOD_S", 0.05)
     await at_work.engine.answer()
     await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
     engine.publish(BlockRemoved((99,), "GPU"))
@@ -231,7 +231,7 @@ async def test_an_engine_that_is_only_slow_to_say_what_it_is_is_what_it_was(at_w
     await eventually(lambda: engine.questions >= before + 3, "asked three times")
     await eventually(lambda: at_work.agent.state is AgentState.EXACT, "attached again")
     assert at_work.agent.engine.facts is not None
-    assert at_work.worker.follower.facts_problem
+    assert at_work.worker.follower.inquiry.problem
     never.set()
 
 
