@@ -7,12 +7,11 @@ from typing import Annotated, Final
 import msgspec
 
 from kvcompass.self_test.probe import ProbeMessage
+from services.runtime.rank_header import RANK_HEADER
 from services.worker_agent.engine_client import EngineClient, EngineError, decoded
 
 _CHAT: Final = "/v1/chat/completions"
 _MODELS: Final = "/v1/models"
-RANK_HEADER: Final = "x-data-parallel-rank"
-"""Pins a request to a dp rank, at SGLang's OpenAI routes and at vLLM's."""
 
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from services.worker_agent.chat_probe import RANK_HEADER
+from services.runtime.rank_header import RANK_HEADER
 from services.worker_agent.engine_client import DeniedError, EngineClient, EngineError, decoded
 
 _LOWEST: Final = 1 << 63

@@ -11,6 +11,7 @@ from kvcompass.errors import LayoutMismatchError, ProtocolError
 from kvcompass.roles.backoff import Backoff, refused_us
 from kvcompass.roles.messages import AgentToUnit, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
+from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
 from services.wire import rpc
 from services.worker_agent.reconnect import reason_of
@@ -114,15 +115,15 @@ class ReportStream:
                 reading.result()
                 raise ProtocolError("the unit ended the stream", field="stream")
             self._changed.clear()
-            if _now_us() >= self.report.renewal_at_us:
-                self.report.tend_lease(_now_us(), renewable=self._may_renew())
+            if now_us() >= self.report.renewal_at_us:
+                self.report.tend_lease(now_us(), renewable=self._may_renew())
             message = self.report.take()
             if message is not None:
                 async with asyncio.timeout(self._write_s):
                     await call.write(message)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0, self.report.renewal_at_us - _now_us()) / 1e6):
+                async with asyncio.timeout(max(0, self.report.renewal_at_us - now_us()) / 1e6):
                     await self._changed.wait()
 
     async def _read(self, call: _Call) -> None:
@@ -135,8 +136,3 @@ class ReportStream:
         if message is not None:
             self.report.on_message(message)
         return message is not None
-
-
-def _now_us() -> int:
-    """On the loop's clock, which never goes back."""
-    return int(asyncio.get_running_loop().time() * 1e6)

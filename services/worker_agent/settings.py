@@ -17,7 +17,8 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the engines are asked and when they count as gone."""
 
     kind: Literal["sglang", "vllm"] = "sglang"
-    """vLLM tells a store again when nothing changed; SGLang never does, but may store equal tokens twice."""
+    """vLLM tells a store again when nothing changed; SGLang never does, but may store equal tokens twice. An
+    engine of the other kind is refused."""
     api_key: str = ""
     """Bearer key of the engines' HTTP listeners; empty sends none."""
     api_key_file: str = ""

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from kvcompass.roles.attempts import Attempt
-from services.edge.forwarding.hops import RANK_HEADER, Hops
+from services.edge.forwarding.hops import Hops
 from services.edge.forwarding.upstream import Upstream
 from services.edge.requests.exchange import Exchange
 from services.edge.requests.request_body import Endpoint
 from services.edge.settings import Timeouts
 from services.runtime.grpc_transport import Dialer
+from services.runtime.rank_header import RANK_HEADER
 from tests.models.routing_fleets import make_plan
 
 

@@ -12,10 +12,8 @@ from services.edge.requests.exchange import Exchange
 from services.edge.requests.headers import ORIGIN_HEADER
 from services.edge.requests.request_body import Endpoint
 from services.runtime.grpc_transport import Dialer
+from services.runtime.rank_header import RANK_HEADER
 
-RANK_HEADER = "x-data-parallel-rank"
-"""Pins a request to a dp rank of an engine: at SGLang's OpenAI routes, where it goes before `routed_dp_rank`
-of a client's body, and at vLLM's."""
 _FORWARDED = ("content-type", "accept", "traceparent", "tracestate")
 """Headers a worker gets from the client; credentials and cookies stay here."""
 
