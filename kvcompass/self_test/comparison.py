@@ -15,6 +15,9 @@ _NONCE_TOKENS: Final = 4
 """The first of the first text: a chain that has them is the probe's. Other prompts begin otherwise."""
 _TEXT_TOKENS_LEAST: Final = 16
 """Of a text that is looked for: fewer may be anybody's."""
+_JOINED_TOKENS: Final = 4
+"""At the beginning of the first text: what is before them may have made them others, as a space does that
+joins the first of its digits."""
 _MARK_TOKENS_MOST: Final = 2
 """A tokenizer puts a begin-of-text token before a prompt; two where the template has written one already."""
 _ANSWER_TOKENS_MOST: Final = 1
@@ -78,7 +81,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """The first message's, without its outermost tokens, which may have joined the template's."""
+    """The first message's, without its first tokens and its last, which may have joined the template's."""
 
     at: int
     """Its first token's position in the edge's reading."""
@@ -99,9 +102,9 @@ class _Place:
 
 def _first_text(rendering: Rendering) -> _Text | None:
     """Return None where the template changes what messages say, so that the edge cannot tell where it is."""
-    if not rendering.contents or len(rendering.contents[0]) < _TEXT_TOKENS_LEAST + 2:
+    if not rendering.contents or len(rendering.contents[0]) < _TEXT_TOKENS_LEAST + _JOINED_TOKENS + 1:
         return None
-    inner = rendering.contents[0][1:-1]
+    inner = rendering.contents[0][_JOINED_TOKENS:-1]
     return _Text(inner.start, rendering.tokens[inner.start : inner.stop])
 
 

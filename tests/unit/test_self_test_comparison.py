@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kvcompass.self_test.comparison as comparison
 import kvcompass.self_test.stored_chains as stored_chains
 from kvcompass.engine_events import BlockStored
 from kvcompass.self_test.comparison import compare
@@ -76,8 +77,8 @@ def test_a_block_that_was_not_heard_is_no_difference(seed: int, page: int) -> No
     random = Random(seed)
     edge, engine = reading(random), StoringEngine(page, random, joined=1)
     events = engine.take(edge.tokens)
-    # Blocks before the text without its first token may be others' too: nobody misses them.
-    opening = (len(edge.joints[0]) + 1) // page
+    # Blocks before the text without its first tokens may be others' too: nobody misses them.
+    opening = (len(edge.joints[0]) + comparison._JOINED_TOKENS) // page
     events.pop(random.randrange(opening, len(events)))
     assert isinstance(judged(edge, events), Unheard)
 
@@ -106,6 +107,20 @@ def test_another_joint_is_the_template_and_is_found_where_it_is(seed: int, page:
     assert found.expected[marked] == edge.tokens[position]
     assert found.observed[marked] == drifted.tokens[position]
     assert found.expected[:marked] == found.observed[:marked]
+
+
+@given(SEEDS, PAGES, st.integers(1, 3))
+def test_a_template_that_makes_other_tokens_of_the_first_letters_is_no_tokenizer(
+    seed: int, page: int, joined: int
+) -> None:
+    random = Random(seed)
+    edge = reading(random, opening=3)
+    opening = tuple(token + 100 for token in edge.joints[0])
+    first = (*(token + 40_000 for token in edge.texts[0][:joined]), *edge.texts[0][joined:])
+    drifted = replace(edge, joints=(opening, *edge.joints[1:]), texts=(first, *edge.texts[1:]))
+    found = judged(edge, StoringEngine(page, random).take(drifted.tokens), prompt_tokens=len(drifted.tokens))
+    assert isinstance(found, Difference)
+    assert (found.cause, found.position) == (Cause.CHAT_TEMPLATE, 0)
 
 
 @given(SEEDS, PAGES, st.integers(-20, 20).filter(bool), st.integers(20, 40))
