@@ -36,8 +36,8 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failures_before_unreachable: int = 2
     """In a row. One may be a connection that the engine had just closed."""
     event_timeout_ms: int = 3_000
-    """For the event publisher to accept a connection, and for each answer of a replay; for all of them together,
-    ten times that."""
+    """For the event publisher to accept a connection, and for each answer of a replay; ten times that for all
+    answers of one."""
     silent_ms: int = 10_000
     """An engine that serves requests for so long and gives no sign of its event publisher is called silent:
     twice what a replay takes that is asked for in the quiet."""
