@@ -92,9 +92,13 @@ class AgentProcess:
         backoff = Backoff(random.Random())  # noqa: S311
         while True:
             try:
-                await worker.run()
+                # A task of its own: a group that fails leaves its mark of cancellation on the task it is in.
+                await asyncio.create_task(worker.run(), name=f"life of {worker.agent.worker.id}")
             except Exception:
-                name = worker.agent.worker.id
+                name, task = worker.agent.worker.id, asyncio.current_task()
+                if task is not None and task.cancelling():
+                    self._log.exception("a worker failed while it was ended", worker=name)
+                    return
                 self._log.exception("a worker failed and begins anew", worker=name)
                 anew = self._served(worker.plan, name)
                 anew.failures = worker.failures + 1
