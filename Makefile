@@ -94,7 +94,7 @@ lock-engines: setup-dev ## Pin the dependencies of the real engines of `make tes
 	$(BIN)/python -m pip install --quiet uv
 	cd requirements/engines && for name in $(ENGINES); do \
 	  ../../$(BIN)/uv pip compile $(LOCK_FLAGS) --override no-torch.txt $$name.in -o $$name.lock; \
-	  echo "$${name/-/==}" | ../../$(BIN)/uv pip compile $(LOCK_FLAGS) --no-deps - >> $$name.lock; \
+	  [[ $$name != sglang-* ]] || echo "$${name/-/==}" | ../../$(BIN)/uv pip compile $(LOCK_FLAGS) --no-deps - >> $$name.lock; \
 	done
 
 bench: setup-dev ## Micro-benchmarks; each prints a table and writes out/bench/*.json

@@ -32,8 +32,10 @@ from tests.engines.real.sglang import Sglang
 
 ANY_PORT = "tcp://127.0.0.1:*"
 REAL_URL = os.environ.get("KVCOMPASS_ENGINE_URL", "")
-INSTALLED = os.environ.get("KVCOMPASS_ENGINES", "").split()
-ENGINES = ["real"] if REAL_URL else INSTALLED or [f"double {version}" for version in PROFILES]
+NAMED = os.environ.get("KVCOMPASS_ENGINES", "").split()
+INSTALLED = [name for name in NAMED if RELEASES[name].package == "sglang"]
+DOUBLES = [f"double {version}" for version in PROFILES]
+ENGINES = ["real"] if REAL_URL else INSTALLED if NAMED else DOUBLES
 SETTINGS: dict[str, Any] = {
     "address": "127.0.0.1:0",
     "model": "m",

@@ -110,7 +110,7 @@ async def test_closing_the_connection_frees_everything(engine: EngineUnderTest) 
         assert response.status_code == 200
         async for _ in response.aiter_bytes():
             break
-        assert (await engine.load())["num_running_reqs"] == 1
+        await until(engine, num_running_reqs=1)
     await until(engine, num_running_reqs=0, num_waiting_reqs=0)
     assert await generated_pages(engine) < LONG // engine.page, "it ran to its end"
 

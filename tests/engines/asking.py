@@ -130,9 +130,12 @@ def flush(fleet: EngineFleet) -> None:
     """Empties the engine's cache past everybody. It refuses while it is not idle."""
 
     def flushed() -> bool:
-        return HTTP.post(f"{fleet.place.url}/flush_cache").status_code == 200
+        return HTTP.post(f"{fleet.place.url}{fleet.engine.flush_path}").status_code == 200
 
     eventually(fleet, flushed, "the engine flushes its cache")
+    if not fleet.engine.speaks_idle:
+        step = {"model": MODEL, "prompt": new_prompt(2), "max_tokens": 1}
+        HTTP.post(f"{fleet.place.url}/v1/completions", json=step).raise_for_status()
 
 
 def agent(fleet: EngineFleet) -> dict[str, Any]:

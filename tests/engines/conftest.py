@@ -6,23 +6,27 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
 from lab.warm import warm_kernels
-from tests.engines.engine import Double, MakeEngine
+from tests.engines.engine import Double, Engine, MakeEngine
 from tests.engines.fleet import EngineFleet, running_fleet
 from tests.engines.real.homes import RELEASES
 from tests.engines.real.sglang import Sglang
+from tests.engines.real.vllm import Vllm
 
 _DOUBLES: dict[str, MakeEngine] = {
     f"double {version}": partial(Double, version=version) for version in ("0.5.10", "0.5.23")
 }
 """Events as arrays and as maps."""
 _REAL = os.environ.get("KVCOMPASS_ENGINES", "").split()
-ENGINES: dict[str, MakeEngine] = {name: partial(Sglang, release=RELEASES[name]) for name in _REAL} or _DOUBLES
+_SERVERS: dict[str, Callable[..., Engine]] = {"sglang": Sglang, "vllm": Vllm}
+ENGINES: dict[str, MakeEngine] = {
+    name: partial(_SERVERS[RELEASES[name].package], release=RELEASES[name]) for name in _REAL
+} or _DOUBLES
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,5 +57,9 @@ def fleet(engine_name: str) -> Iterator[EngineFleet]:
 @pytest.fixture(scope="session")
 def successor(engine_name: str) -> MakeEngine:
     """Another version of the engine, to be put in its place; the same where there is no other."""
-    others = [make for name, make in ENGINES.items() if name != engine_name]
-    return (others or [ENGINES[engine_name]])[0]
+
+    def family(name: str) -> str:
+        return name.replace("-", " ").split()[0]
+
+    alike = [make for name, make in ENGINES.items() if family(name) == family(engine_name)]
+    return next((make for make in alike if make is not ENGINES[engine_name]), ENGINES[engine_name])

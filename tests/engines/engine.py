@@ -42,6 +42,18 @@ class Engine(Protocol):
         """As the settings of a worker agent have it."""
 
     @property
+    def page_tokens(self) -> int:
+        """Tokens a page; it divides the plan's quantum."""
+
+    @property
+    def flush_path(self) -> str:
+        """A POST there empties its cache."""
+
+    @property
+    def speaks_idle(self) -> bool:
+        """Whether it tells of a flush at once, and not with its next step."""
+
+    @property
     def patience_s(self) -> float:
         """Within which anything it leads to must have come true; a start apart."""
 
@@ -59,6 +71,9 @@ class Double:
     """The double as one version of SGLang."""
 
     kind: Literal["sglang"] = "sglang"
+    page_tokens = PAGE_TOKENS
+    flush_path = "/flush_cache"
+    speaks_idle = True
     patience_s = 30.0
 
     def __init__(self, place: Place, version: ProfileName) -> None:

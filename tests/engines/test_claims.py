@@ -16,7 +16,7 @@ from tests.engines.asking import (
     until_claimed,
     until_heard,
 )
-from tests.engines.engine import CONTEXT_TOKENS, PAGE_TOKENS
+from tests.engines.engine import CONTEXT_TOKENS
 from tests.engines.fleet import REGIONS, WORKER, EngineFleet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -37,7 +37,7 @@ def test_at_every_registered_length_the_claim_is_kept_and_the_gap_is_below_the_n
 ) -> None:
     assert len(fleet.lengths) > 10
     for length, following in pairwise([*fleet.lengths, CONTEXT_TOKENS]):
-        for prefix_tokens in {length, following - PAGE_TOKENS}:
+        for prefix_tokens in {length, following - fleet.engine.page_tokens}:
             served = served_then_longer(fleet, prefix_tokens, claimed=length)
             assert served.worker == WORKER
             assert served.claimed == length, "what every edge knew was not claimed"
@@ -46,10 +46,10 @@ def test_at_every_registered_length_the_claim_is_kept_and_the_gap_is_below_the_n
 
 def test_nothing_is_claimed_above_the_top(fleet: EngineFleet) -> None:
     top = fleet.lengths[-1]
-    assert top + 3 * PAGE_TOKENS < CONTEXT_TOKENS
-    served = served_then_longer(fleet, top + 3 * PAGE_TOKENS, claimed=top)
+    assert top + 3 * fleet.engine.page_tokens < CONTEXT_TOKENS
+    served = served_then_longer(fleet, top + 3 * fleet.engine.page_tokens, claimed=top)
     assert served.claimed == top
-    assert served.reused == top + 3 * PAGE_TOKENS
+    assert served.reused == top + 3 * fleet.engine.page_tokens
 
 
 def test_below_the_first_claimed_length_nothing_is_claimed_and_little_reused(fleet: EngineFleet) -> None:
@@ -67,13 +67,13 @@ def test_below_the_first_claimed_length_nothing_is_claimed_and_little_reused(fle
 
 def test_where_prompts_part_only_what_is_common_is_claimed(fleet: EngineFleet) -> None:
     second = fleet.lengths[1]
-    common = new_prompt(second + PAGE_TOKENS + 3)
+    common = new_prompt(second + fleet.engine.page_tokens + 3)
     first = [*common, *new_prompt(fleet.lengths[4])]
     ask(fleet, first)
     until_claimed(fleet, first, max(length for length in fleet.lengths if length <= len(first)))
     served = ask(fleet, [*common, *new_prompt(fleet.lengths[4])])
     assert served.claimed == second
-    assert served.reused == second + PAGE_TOKENS
+    assert served.reused == second + fleet.engine.page_tokens
 
 
 def test_an_answer_belongs_to_what_the_next_turn_is_claimed_to_have(fleet: EngineFleet) -> None:

@@ -18,12 +18,12 @@ import pytest
 
 from kvcompass.keys import prefix_keys
 from kvcompass.roles.block_tree import TreeLimits
-from kvcompass.roles.holdings import BlockSizeMismatch, Holdings, RepeatedStores
+from kvcompass.roles.holdings import Holdings, RepeatedStores
 from kvcompass.tier import Tier
 from services.worker_agent.event_decoder import EventDecoder
 from tests.engines.real.caches import drive
 from tests.engines.real.homes import RELEASES, Release
-from tests.engines.real.sglang import environment
+from tests.engines.real.server import environment
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -43,7 +43,7 @@ TOLD_SINCE = (0, 5, 11)
 CACHES = [
     pytest.param(RELEASES[name], kind, id=f"{name}-{kind}")
     for name in os.environ.get("KVCOMPASS_ENGINES", "").split()
-    for kind in KINDS[RELEASES[name].version]
+    for kind in KINDS.get(RELEASES[name].version, ())
 ]
 
 
@@ -114,18 +114,17 @@ def test_what_a_cache_publishes_is_what_it_finds(
     decoder = EventDecoder()
     holdings = Holdings(
         NAMESPACE,
-        salt="",
         block_size=drive.PAGE_TOKENS,
         lengths=LENGTHS,
         shards=1,
         repeated_stores=RepeatedStores.COUNTED,
         limits=TreeLimits(),
     )
-    tiers_told = tuple(int(part) for part in release.version.split(".")) >= TOLD_SINCE
+    tiers_told = release.version_numbers >= TOLD_SINCE
     tiers = set()
     for number, step in enumerate(steps_of(recordings(release) / f"{kind}-{seed}")):
         for payload in step.payloads:
-            assert not isinstance(holdings.apply(decoder.decode(payload)), BlockSizeMismatch)
+            assert isinstance(holdings.apply(decoder.decode(payload)), tuple), "another block size"
         tier_of = held(holdings)
         for found in step.found:
             keys = prefix_keys(NAMESPACE, np.array(found.tokens, dtype=np.int32), LENGTHS).tolist()

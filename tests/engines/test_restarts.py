@@ -13,7 +13,7 @@ from tests.engines.asking import (
     until_heard,
     until_served_here,
 )
-from tests.engines.engine import PAGE_TOKENS, RING_BATCHES, MakeEngine
+from tests.engines.engine import RING_BATCHES, MakeEngine
 from tests.engines.fleet import SPARE, WORKER, EngineFleet
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -53,7 +53,7 @@ def test_a_replay_that_is_too_short_is_said_and_heals_with_a_flush(fleet: Engine
     length = fleet.lengths[5]
     early = held_at(fleet, length)
     for _ in range(RING_BATCHES):
-        ask(fleet, new_prompt(2 * PAGE_TOKENS))
+        ask(fleet, new_prompt(2 * fleet.engine.page_tokens))
     late = held_at(fleet, length)
     fleet.kill_agent()
     until_claimed(fleet, late, 0)
