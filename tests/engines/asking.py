@@ -80,11 +80,14 @@ def claim_of_body(fleet: EngineFleet, region: str, body: dict[str, Any]) -> int:
     return int(terms["match_tokens"])
 
 
-def eventually(fleet: EngineFleet, condition: Callable[[], bool], what: str) -> None:
-    """Polls until the condition holds. Fails, saying what did not come true, after the engine's patience."""
+def eventually(
+    fleet: EngineFleet, condition: Callable[[], bool], what: str, seen: Callable[[], object] = str
+) -> None:
+    """Polls until the condition holds. Fails after the engine's patience, saying what was seen instead."""
     deadline = time.monotonic() + fleet.engine.patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {fleet.engine.patience_s:g} s"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {fleet.engine.patience_s:g} s. Seen: {seen()}")
         time.sleep(0.05)
 
 
@@ -94,16 +97,12 @@ def until_claimed(fleet: EngineFleet, prompt: Sequence[int], tokens: int) -> Non
     def claims() -> dict[str, int]:
         return {region: claim(fleet, region, prompt) for region in REGIONS}
 
-    seen: dict[str, int] = {}
-
-    def claimed() -> bool:
-        seen.update(claims())
-        return set(seen.values()) == {tokens}
-
-    try:
-        eventually(fleet, claimed, f"{tokens} tokens claimed everywhere")
-    except AssertionError as error:
-        raise AssertionError(f"{error}; seen: {seen}; the agent: {agent(fleet)}") from None
+    eventually(
+        fleet,
+        lambda: set(claims().values()) == {tokens},
+        f"{tokens} tokens claimed everywhere",
+        lambda: (claims(), agent(fleet)),
+    )
 
 
 def until_heard(fleet: EngineFleet) -> None:
@@ -149,4 +148,6 @@ def agent(fleet: EngineFleet) -> dict[str, Any]:
 
 def until_agent(fleet: EngineFleet, state: str) -> None:
     """Until the agent says that it knows the engine so well."""
-    eventually(fleet, lambda: agent(fleet).get("state") == state, f"the agent is {state}")
+    eventually(
+        fleet, lambda: agent(fleet).get("state") == state, f"the agent is {state}", lambda: agent(fleet)
+    )

@@ -74,13 +74,13 @@ def test_a_replay_that_is_too_short_is_said_and_heals_with_a_flush(fleet: Engine
 def test_an_engine_that_restarts_in_place_is_forgotten_and_learned_anew(fleet: EngineFleet) -> None:
     length = fleet.lengths[5]
     before = [held_at(fleet, length) for _ in range(2)]
-    restarts = agent(fleet)["epoch"]
+    epoch = agent(fleet)["epoch"]
     fleet.engine.kill()
     fleet.engine.start()
     until_agent(fleet, "exact")
     for prompt in before:
         until_claimed(fleet, prompt, 0)
-    assert agent(fleet)["epoch"] > restarts
+    assert agent(fleet)["epoch"] > epoch
     until_served_here(fleet)
     assert (served := ask(fleet, longer(before[0]))).reused == served.claimed == 0
     until_claimed(fleet, before[0], length)

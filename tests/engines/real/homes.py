@@ -22,7 +22,7 @@ class Release:
     stand_ins: tuple[str, ...] = ()
     """Top-level packages it imports that are of no use without a GPU (`stand_ins/sitecustomize.py`)."""
 
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Variables that it is run with."""
 
     @property
