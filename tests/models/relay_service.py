@@ -36,7 +36,7 @@ class RegionEdge:
         self.view = IndexView(index_shape(plan))
         layout = layout_fields(plan)
         handshake = Handshake(name, new_epoch(), PROTOCOL_VERSION, plan.plan_version, layout)
-        self.follower = IndexFollower(0, self.view, handshake, stale_after_us=1_000_000)
+        self.follower = IndexFollower(0, self.view, handshake, stale_after_us=3_000_000)
         self.relay = ViewRelay(
             self.follower,
             self.view,
