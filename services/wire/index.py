@@ -4,18 +4,16 @@ Encoders cannot fail. Decoders raise `ProtocolError` naming the field that is ma
 ignored, so that the next version of the protocol can add some.
 """
 
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
 from numpy.typing import NDArray
 
 from kvcompass.errors import ProtocolError
 from kvcompass.roles import messages as core
 from kvcompass.tier import Tier
+from services.wire.parsing import parsed
 from services.wire.pb import index_pb2 as pb
-
-_Envelope = TypeVar("_Envelope", bound=Message)
 
 # --- worker agent -> maintenance unit -------------------------------------------------------------
 
@@ -52,7 +50,7 @@ def encode_agent_to_unit(message: core.AgentToUnit) -> bytes:
 
 def decode_agent_to_unit(data: bytes) -> core.AgentToUnit:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.AgentToUnit(), data)
+    envelope = parsed(pb.AgentToUnit(), data)
     match envelope.WhichOneof("message"):
         case "edits":
             edits = envelope.edits
@@ -98,7 +96,7 @@ def encode_unit_to_agent(message: core.UnitToAgent) -> bytes:
 
 def decode_unit_to_agent(data: bytes) -> core.UnitToAgent:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.UnitToAgent(), data)
+    envelope = parsed(pb.UnitToAgent(), data)
     match envelope.WhichOneof("message"):
         case "welcome":
             welcome = envelope.welcome
@@ -136,7 +134,7 @@ def encode_edge_to_unit(message: core.EdgeToUnit) -> bytes:
 
 def decode_edge_to_unit(data: bytes) -> core.EdgeToUnit:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.EdgeToUnit(), data)
+    envelope = parsed(pb.EdgeToUnit(), data)
     match envelope.WhichOneof("message"):
         case "subscribe":
             subscribe = envelope.subscribe
@@ -196,7 +194,7 @@ def encode_unit_to_edge(message: core.UnitToEdge) -> bytes:
 
 def decode_unit_to_edge(data: bytes) -> core.UnitToEdge:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.UnitToEdge(), data)
+    envelope = parsed(pb.UnitToEdge(), data)
     match envelope.WhichOneof("message"):
         case "patches":
             patches = envelope.patches
@@ -302,16 +300,6 @@ def _unpack_edits(keys: bytes, tiers: bytes, field: str) -> tuple[NDArray[np.uin
     if unpacked_tiers.size and int(unpacked_tiers.max()) > max(Tier):
         raise ProtocolError(f"a tier is at most {max(Tier)}", field=f"{field}.tiers")
     return unpacked, unpacked_tiers
-
-
-def _parsed(message: _Envelope, data: bytes) -> _Envelope:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise ProtocolError(
-            f"not a {type(message).__name__}: {error}", field=type(message).__name__
-        ) from error
-    return message
 
 
 def _empty(name: str) -> ProtocolError:

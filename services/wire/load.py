@@ -5,10 +5,9 @@ Decoders raise `ProtocolError` naming the field that is malformed; unknown field
 
 import math
 from functools import lru_cache
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
 
 from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import LOAD_ROW, RegionLoad, WorkerLoad, WorkerState
@@ -32,9 +31,9 @@ from services.wire.index import (
     refusal_from_pb,
     refusal_to_pb,
 )
+from services.wire.parsing import parsed
 from services.wire.pb import load_pb2 as pb
 
-_Message = TypeVar("_Message", bound=Message)
 _STATES = {int(state): state for state in WorkerState}
 _TOKEN_ID = np.dtype("<u4")
 _TOKEN_IDS_MOST = 1 << 31
@@ -57,7 +56,7 @@ def encode_agent_load(message: AgentLoad) -> bytes:
 
 def decode_agent_load(data: bytes) -> AgentLoad:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.AgentLoad(), data)
+    envelope = parsed(pb.AgentLoad(), data)
     return AgentLoad(
         handshake_from_pb(envelope.handshake) if envelope.HasField("handshake") else None,
         envelope.epoch,
@@ -79,7 +78,7 @@ def encode_region_broadcast(message: RegionBroadcast) -> bytes:
 
 def decode_region_broadcast(data: bytes) -> RegionBroadcast:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.RegionLoad(), data)
+    envelope = parsed(pb.RegionLoad(), data)
     handshake = handshake_from_pb(envelope.handshake) if envelope.HasField("handshake") else None
     return RegionBroadcast(handshake, _region_from_pb(envelope))
 
@@ -102,7 +101,7 @@ def encode_region_load(load: RegionLoad) -> bytes:
 
 def decode_region_load(data: bytes) -> RegionLoad:
     """The piggyback of a forwarded response."""
-    return _region_from_pb(_parsed(pb.RegionLoad(), data))
+    return _region_from_pb(parsed(pb.RegionLoad(), data))
 
 
 def encode_load_reply(message: LoadReply) -> bytes:
@@ -126,7 +125,7 @@ def encode_load_reply(message: LoadReply) -> bytes:
 
 def decode_load_reply(data: bytes) -> LoadReply:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.LoadReply(), data)
+    envelope = parsed(pb.LoadReply(), data)
     match envelope.WhichOneof("message"):
         case "acknowledgement":
             return Acknowledgement(envelope.acknowledgement.sequence)
@@ -223,13 +222,3 @@ def _finite(value: float, field: str) -> float:
     if not 0.0 <= value < math.inf:
         raise ProtocolError(f"{value} is not a finite, non-negative number", field=field)
     return value
-
-
-def _parsed(message: _Message, data: bytes) -> _Message:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise ProtocolError(
-            f"not a {type(message).__name__}: {error}", field=type(message).__name__
-        ) from error
-    return message

@@ -3,21 +3,19 @@
 Decoders raise `ProtocolError` naming the field that is malformed; unknown fields are ignored.
 """
 
-from typing import Final, TypeVar, assert_never
+from typing import Final, assert_never
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
 
 from kvcompass.errors import ProtocolError
 from kvcompass.roles.messages import Refusal
 from kvcompass.self_test.messages import Reading, ReadReply, ReadRequest
 from kvcompass.self_test.probe import ProbeMessage, Rendering
 from services.wire.index import handshake_from_pb, handshake_to_pb, refusal_from_pb, refusal_to_pb
+from services.wire.parsing import parsed
 from services.wire.pb import prompt_pb2 as pb
 
 _TOKEN_MOST: Final = 2**31 - 1
-
-_Message = TypeVar("_Message", bound=Message)
 
 
 def encode_read_request(message: ReadRequest) -> bytes:
@@ -31,7 +29,7 @@ def encode_read_request(message: ReadRequest) -> bytes:
 
 def decode_read_request(data: bytes) -> ReadRequest:
     """Protobuf bytes -> core message."""
-    request = _parsed(pb.ReadRequest(), data)
+    request = parsed(pb.ReadRequest(), data)
     return ReadRequest(
         handshake_from_pb(request.handshake),
         tuple(ProbeMessage(each.role, each.content) for each in request.messages),
@@ -59,7 +57,7 @@ def encode_read_reply(message: ReadReply) -> bytes:
 
 def decode_read_reply(data: bytes) -> ReadReply:
     """Protobuf bytes -> core message."""
-    envelope = _parsed(pb.ReadReply(), data)
+    envelope = parsed(pb.ReadReply(), data)
     match envelope.WhichOneof("message"):
         case "reading":
             return _reading_from_pb(envelope.reading)
@@ -79,13 +77,3 @@ def _reading_from_pb(reading: pb.Reading) -> Reading:
         raise ProtocolError("contents are ranges of tokens", field="reading.content_ends")
     tokens = np.array(reading.tokens, dtype=np.int32)
     return Reading(Rendering(tokens, contents), tuple(reading.spelled))
-
-
-def _parsed(message: _Message, data: bytes) -> _Message:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise ProtocolError(
-            f"not a {type(message).__name__}: {error}", field=type(message).__name__
-        ) from error
-    return message
