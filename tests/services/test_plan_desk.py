@@ -18,7 +18,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component, Phase
 from services.runtime.disk import LocalDisk
 from services.runtime.ops import Health, OpsServer
-from services.runtime.plan_desk import Outcome, PlanDesk
+from services.runtime.plan_desk import Outcome, PlanDesk, plan_digest
 from services.runtime.plan_signature import SIGNATURE_HEADER, check_plan_key, sign
 from services.runtime.settings import SettingsError
 from tests.models.example_plan import EXAMPLE_TEXT, THREE_REGIONS
@@ -246,6 +246,7 @@ async def test_it_is_reached_over_http_and_counted(desk: Desk):
         await ops.stop()
     metrics = generate_latest(registry).decode()
     assert "kvcompass_plan_version 2.0" in metrics
+    assert registry.get_sample_value("kvcompass_plan_content") == int(plan_digest(NEXT)[:12], 16)
     assert "kvcompass_plan_settled 1.0" in metrics
     assert 'kvcompass_plan_applies_total{outcome="applied"} 1.0' in metrics
     assert 'kvcompass_plan_applies_total{outcome="unsigned"} 1.0' in metrics

@@ -13,11 +13,13 @@ import httpx
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
+from structlog.testing import capture_logs
 
 from services.runtime.addresses import AddressError, join_address, split_address
 from services.runtime.auth import ApiKeys, bearer_token, hash_api_key
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
+from services.runtime.lifecycle import Lifecycle
 from services.runtime.ops import Health, OpsServer
 from services.runtime.plain_text import transport_mode
 from services.runtime.settings import CommonSettings, SettingsError, TlsSettings, faults_named, load_settings
@@ -291,3 +293,21 @@ def test_a_service_ends_in_order(mode: str, status: int, error: str) -> None:
     assert done.returncode == status
     assert done.stdout == "drained\n"
     assert error in done.stderr
+
+
+@pytest.mark.parametrize("error", [SettingsError("taken", field="port"), ValueError("unforeseen")])
+async def test_an_operating_error_is_told_in_a_line_and_another_with_its_trace(error: Exception) -> None:
+    async def fails() -> None:
+        raise error
+
+    with capture_logs() as lines:
+        lifecycle = Lifecycle()
+        lifecycle.background(fails(), "listener")
+        await lifecycle.stopping.wait()
+        with pytest.raises(type(error)):
+            await lifecycle.close()
+    (line,) = lines
+    assert (line["log_level"], line["task"]) == ("error", "listener")
+    assert (line.get("reason"), line.get("exc_info")) == (
+        (str(error), None) if isinstance(error, SettingsError) else (None, error)
+    )

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
+from cli.plan_visits import Answer, Courier, Target
 from kvcompass.plan import dump_plan, parse_plan
 from kvcompass.plan.layout import layout_digest, layout_fields
+from kvcompass.plan.rollout import Component, Phase
 from tests.models.example_plan import EXAMPLE_FILE, EXAMPLE_TEXT, THREE_REGIONS
 
 UNASSIGNED_TEXT = EXAMPLE_TEXT.replace("table = 2\nslot = 1\n", "").replace("[2, 2, 2]", "[2, 2, 1]")
@@ -178,3 +180,25 @@ def test_apply_says_who_does_not_answer_and_changes_nothing(
     assert "Nothing was changed. Missing: unit unit-1;" in said
     assert "edge edge-eu" in said
     assert "edge-us" not in said
+
+
+@pytest.mark.parametrize("some_are_silent", [False, True])
+def test_apply_says_who_has_another_key(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], some_are_silent: bool
+) -> None:
+    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", "a key of many letters")
+
+    def visit(_courier: Courier, target: Target, _phase: Phase, *, patient: bool) -> Answer:
+        if some_are_silent and target.kind is Component.UNIT:
+            return Answer("no answer")
+        ids = list(target.ids)
+        told = {"outcome": "unsigned", "kind": target.kind.value, "ids": ids, "plan_version": 1}
+        return Answer(facts=told)
+
+    monkeypatch.setattr(Courier, "visit", visit)
+    assert main(["plan", "apply", str(EXAMPLE_FILE)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    others = said.split("Another plan_key is set at: ", 1)[1].split(". Give theirs", 1)[0]
+    assert "edge edge-eu" in others
+    assert ("unit unit-0" in others) is not some_are_silent
+    assert ("Missing: unit unit-0; unit unit-1." in said) is some_are_silent
