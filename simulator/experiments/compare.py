@@ -4,8 +4,9 @@ python -m simulator.experiments.compare --json out/compare.json
 
 Three workloads, five loads, three seeds, every policy, at least 20,000 requests and 45 s measured a run: some
 hours on all cores. Finished runs are kept in --out-dir, so it can be interrupted and started again.
-`--write-docs JSON` writes docs/reproduction/compare.md and its plots from a whole comparison, without running
-anything.
+`--write-docs JSON...` writes docs/reproduction/compare.md, its plots and its figures (compare.json.gz) from a
+whole comparison, without running anything. One that was run in parts (`--seeds 1`, then `--seeds 2 3`) is put
+together of their documents, compare.json.gz among them.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from kvcompass.errors import KVCompassError
-from simulator.experiments import compare_page
+from simulator.experiments import compare_joined, compare_page
 from simulator.experiments.cell import Cell, Setting
 from simulator.experiments.document import as_json, provenance
 from simulator.experiments.policies import POLICIES, usual_eviction
@@ -89,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, console: Console) -> int:
     if options.write_docs is not None:
-        written = compare_page.write(json.loads(options.write_docs.read_text("utf-8")), options.docs)
+        parts = [compare_joined.read(path) for path in options.write_docs]
+        whole = compare_joined.joined(parts, any_code=options.any_code)
+        written = compare_page.write(whole, options.docs)
         console.print(f"written: {', '.join(map(str, written))}", highlight=False, soft_wrap=True)
         return 0
     base = QUICK if options.quick else FULL
@@ -145,7 +148,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="finished runs [out/compare]")
     parser.add_argument("--any-code", action="store_true", help="also take finished runs of other code")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
-    parser.add_argument("--write-docs", type=Path, metavar="JSON", help="no run: write the page of this one")
+    parser.add_argument(
+        "--write-docs", type=Path, nargs="+", metavar="JSON", help="no run: write the page of these"
+    )
     parser.add_argument("--docs", type=Path, default=compare_page.DOCS, help=argparse.SUPPRESS)
     return parser
 

@@ -37,19 +37,7 @@ def as_json(
             workload: {str(seed): asdict(capacity) for seed, capacity in by_seed.items()}
             for workload, by_seed in capacities.items()
         },
-        "rows": [
-            {
-                "workload": row.workload,
-                "load": row.load,
-                "policy": row.policy,
-                "is_bound": row.is_bound,
-                "seeds": row.seeds,
-                "figures": {
-                    name: None if spread is None else asdict(spread) for name, spread in row.figures.items()
-                },
-            }
-            for row in rows
-        ],
+        "rows": rows_as_json(rows),
         "failures": [{"run": name, "because": text} for name, text in failures],
         "runs": [
             {
@@ -61,6 +49,23 @@ def as_json(
             for each in finished
         ],
     }
+
+
+def rows_as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What tables show, each figure with its interval."""
+    return [
+        {
+            "workload": row.workload,
+            "load": row.load,
+            "policy": row.policy,
+            "is_bound": row.is_bound,
+            "seeds": row.seeds,
+            "figures": {
+                name: None if spread is None else asdict(spread) for name, spread in row.figures.items()
+            },
+        }
+        for row in rows
+    ]
 
 
 def runs_from(document: Mapping[str, Any]) -> list[Run]:

@@ -5,13 +5,14 @@ import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from simulator.errors import SimulationError
-from simulator.experiments import compare, compare_page
+from simulator.experiments import compare, compare_joined, compare_page
 from simulator.results.plot import save_plot
 from simulator.results.rows import Row, rows
 from simulator.results.table import print_rows
@@ -174,6 +175,7 @@ def test_a_plot_into_nowhere_is_refused(tmp_path: Path) -> None:
 def document(better: bool) -> dict[str, object]:
     factors = {"kvcompass": 1.0, "dynamo": 0.5 if better else 2.0}
     return {
+        "code": "0123456789abcdef",
         "no_reuse_capacity": {"mixed": {str(seed): {"rate_per_s": 250.0 + seed} for seed in (1, 2, 3)}},
         "rows": [{"workload": "mixed", "policy": policy, "is_bound": False} for policy in factors],
         "failures": [],
@@ -210,6 +212,7 @@ def test_the_page_lists_what_is_lost_and_says_so_when_nothing_is(tmp_path: Path)
     assert {path.relative_to(tmp_path).as_posix() for path in first} == {
         "img/compare-mixed.png",
         "reproduction/compare.md",
+        "reproduction/compare.json.gz",
     }
     text = (tmp_path / "reproduction/compare.md").read_text("utf-8")
     assert "mixed (published texts, synthetic answers)." in text.replace("\n", " ")
@@ -224,6 +227,70 @@ def test_the_page_lists_what_is_lost_and_says_so_when_nothing_is(tmp_path: Path)
         for load in ("0.5", "2")
         for figure in ("TTFT P50, ms", "TTFT P99, ms", "end to end P99, ms")
     ]
+
+
+def part(*seeds: int, **changed: object) -> dict[str, Any]:
+    whole: dict[str, Any] = document(better=True)
+    whole["no_reuse_capacity"]["mixed"] = {str(seed): {"rate_per_s": 250.0 + seed} for seed in seeds}
+    whole["runs"] = [run for run in whole["runs"] if run["inputs"]["seed"] in seeds]
+    return whole | changed
+
+
+def test_a_comparison_that_was_run_in_parts_is_as_one_that_was_not(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    first.write_text(json.dumps(part(1)), "utf-8")
+    second.write_text(json.dumps(part(2, 3)), "utf-8")
+    docs = ["--docs", str(tmp_path / "docs")]
+    assert compare.main(["--write-docs", str(first), *docs]) == 0
+    kept = tmp_path / "docs/reproduction/compare.json.gz"
+    assert compare.main(["--write-docs", str(kept), str(second), *docs]) == 0
+    compare_page.write(document(better=True), tmp_path / "whole")
+    pages = [tmp_path / docs / "reproduction/compare.md" for docs in ("docs", "whole")]
+    assert pages[0].read_text("utf-8") == pages[1].read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (part(2, 1), "mixed, kvcompass, load 0.5, seed 1: is there twice"),
+        (part(2, code="fedcba9876543210"), "different code made them (0123456789abcdef, fedcba9876543210)"),
+        ({"runs": []}, "no document of a comparison"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(
+    second: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    for file, found in zip(files, (part(1), second), strict=True):
+        file.write_text(json.dumps(found), "utf-8")
+    docs = tmp_path / "docs"
+    assert compare.main(["--write-docs", *map(str, files), "--docs", str(docs)]) == 2
+    assert message in capsys.readouterr().err
+    assert not docs.exists()
+
+
+def test_parts_of_other_settings_are_refused() -> None:
+    other = part(2)
+    for each in other["runs"]:
+        each["inputs"]["setting"]["window_s"] = 10.0
+    with pytest.raises(SimulationError, match=r"seed 2: window_s is 10\.0, of other runs 90\.0"):
+        compare_joined.joined([part(1), other])
+
+
+def test_what_is_kept_tells_no_path_and_is_the_same_bytes_each_time() -> None:
+    found = part(1)
+    for each in found["runs"]:
+        each["inputs"]["setting"]["data"] = "/somewhere/on/a/machine/data"
+    whole = compare_joined.joined([found])
+    assert {each["inputs"]["setting"]["data"] for each in whole["runs"]} == {"data"}
+    assert compare_joined.kept(whole) == compare_joined.kept(compare_joined.joined([whole]))
+
+
+def test_a_file_of_figures_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    short = tmp_path / "compare.json.gz"
+    short.write_bytes(compare_joined.kept(part(1))[:-20])
+    with pytest.raises(SimulationError, match="cannot be read"):
+        compare_joined.read(short)
 
 
 def test_ratios_are_of_runs_under_the_same_requests() -> None:
