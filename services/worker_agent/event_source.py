@@ -13,6 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from kvcompass.errors import KVCompassError
 from kvcompass.roles.engine_feed import SEQUENCE_MOST
+from services.worker_agent.incoming import Incoming, plain_socket
 from services.worker_agent.zmq_connect import connect
 
 _END: Final = b"\xff" * 8
@@ -38,16 +39,15 @@ class LiveEvents:
 
     def __init__(self, context: zmq.asyncio.Context, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._socket = context.socket(zmq.SUB)
+        self._socket = plain_socket(context, zmq.SUB)
         self._socket.setsockopt(zmq.RCVHWM, _QUEUED_BATCHES)
         self._socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.HEARTBEAT_IVL, 1_000)
         self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3_000)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-        self._monitor: Any = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
+        self._monitor: Any = _monitor(context, self._socket)
+        self._incoming = Incoming(self._socket)
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,7 +57,7 @@ class LiveEvents:
     ) -> None:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+        self._incoming.close()
 
     async def connect(self, timeout_s: float) -> None:
         """Return once the publisher has accepted. Errors: EventSourceError; NoPublisherError in time."""
@@ -80,8 +80,7 @@ class LiveEvents:
         Messages that are no numbered batch are passed over; the end mark of a replay is no number.
         Errors: EventSourceError for a number that no engine counts up to.
         """
-        while await self._socket.poll(quiet_ms):
-            frames = await self._socket.recv_multipart()
+        while (frames := await self._incoming.next(quiet_ms)) is not None:
             if len(frames) >= 2 and len(frames[-2]) == len(_END) and frames[-2] != _END:
                 return _number(frames[-2], self._endpoint, "events"), frames[-1]
             await asyncio.sleep(0)
@@ -90,7 +89,7 @@ class LiveEvents:
     @property
     def waits(self) -> bool:
         """Whether something has come and was not read."""
-        return _has_news(self._socket)
+        return self._incoming.waits
 
     async def _wait_for(self, event: int) -> None:
         while (await recv_monitor_message(self._monitor))["event"] != event:
@@ -135,6 +134,15 @@ async def replay(
         socket.close(linger=0)
 
 
+def _monitor(context: zmq.asyncio.Context, socket: zmq.Socket[bytes]) -> zmq.asyncio.Socket:
+    """What happens to a socket's connection, as messages of another."""
+    address = f"inproc://connection of {socket.FD}"
+    socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    monitor = context.socket(zmq.PAIR)
+    monitor.connect(address)
+    return monitor
+
+
 def _has_news(socket: zmq.asyncio.Socket) -> bool:
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
@@ -146,7 +154,7 @@ def _number(frame: bytes, endpoint: str, field: str) -> int:
     return number
 
 
-def _connect(socket: zmq.asyncio.Socket, endpoint: str, field: str) -> None:
+def _connect(socket: zmq.Socket[Any], endpoint: str, field: str) -> None:
     try:
         connect(socket, endpoint)
     except zmq.ZMQError as error:

@@ -13,6 +13,7 @@ from kvcompass.engine_facts import EventPublisher
 from kvcompass.roles.engine_fit import rank_endpoint
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, decoded
+from services.worker_agent.incoming import Incoming, plain_socket
 from services.worker_agent.load_sources.source import Amount, Requests
 from services.worker_agent.zmq_connect import connect
 
@@ -89,7 +90,7 @@ class LoadSocket:
         self._heard_at_us: int | None = None
         self.malformed = 0
         """Messages that were no load. Monotonic."""
-        self._socket = self._opened()
+        self._incoming = self._opened()
         self._opened_at_us = now_us()
 
     @property
@@ -101,9 +102,9 @@ class LoadSocket:
         """The last load of those that came since the last call; None when none did."""
         newest: EngineLoad | None = None
         for _ in range(_QUEUED):
-            if not await self._socket.poll(0):
+            frames = self._incoming.take()
+            if frames is None:
                 break
-            frames = await self._socket.recv_multipart()
             try:
                 newest = _load(frames)
             except MalformedError:
@@ -116,20 +117,20 @@ class LoadSocket:
 
     def close(self) -> None:
         """Stop listening."""
-        self._socket.close(linger=0)
+        self._incoming.close()
 
     def _open_anew(self) -> None:
         self._opened_at_us = self._now_us()
         with suppress(EngineError):
             opened = self._opened()
-            self._socket.close(linger=0)
-            self._socket = opened
+            self._incoming.close()
+            self._incoming = opened
 
-    def _opened(self) -> zmq.asyncio.Socket:
+    def _opened(self) -> Incoming:
         """Errors: EngineError."""
         socket = None
         try:
-            socket = self._context.socket(zmq.SUB)
+            socket = plain_socket(self._context, zmq.SUB)
             socket.setsockopt(zmq.RCVHWM, _QUEUED)
             socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
             socket.setsockopt(zmq.LINGER, 0)
@@ -141,7 +142,7 @@ class LoadSocket:
             raise EngineError(
                 f"{self._endpoint} is no endpoint to connect to: {error}", field="load"
             ) from error
-        return socket
+        return Incoming(socket)
 
 
 def _load(frames: list[bytes]) -> EngineLoad:
