@@ -96,6 +96,23 @@ def alerts() -> Iterator[Alert]:
         "The agent or the way to it is too slow, or the engine's replay too short: enlarge buffer_steps.",
     )
     yield Alert(
+        "KVCompassEventsWait",
+        f"{metrics.max('kvcompass_worker_agent_event_lag_ms', 'worker', 'region')}"
+        f" > {signals.EVENT_LAG_ACT_MS:g}",
+        "30s",
+        Severity.TICKET,
+        "Events of {{ $labels.worker }} in {{ $labels.region }} wait for {{ $value | humanize }} ms.",
+        "Its agent renews no lease meanwhile: give it a core, or fewer engines; or a replay does not end.",
+    )
+    yield Alert(
+        "KVCompassAgentBeginsAnew",
+        f"{metrics.a_minute('kvcompass_worker_agent_failures_total', 'worker', 'region')} > 0",
+        "5m",
+        Severity.TICKET,
+        "The agent of {{ $labels.worker }} in {{ $labels.region }} fails and begins anew, again and again.",
+        "Its log has the error: report it. The engine's events of that moment are part of the report.",
+    )
+    yield Alert(
         "KVCompassWorkerNotRegistered",
         f"{signals.unregistered(metrics, 'worker', 'instance')} > 0",
         "1m",

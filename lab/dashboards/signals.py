@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from kvcompass.plan.model import RoutingRule
 from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState
 from kvcompass.roles.resubscribe import ResubscribeReason
@@ -55,6 +56,11 @@ REPLACED_ACT: Final = 6
 if one side alone notices."""
 OVERTAKEN_ACT: Final = 6
 """Loads of agents, a minute. A stream's own come in order."""
+
+LEASE_MS: Final = RoutingRule().lease_ms
+"""A load that is older counts as unknown, unless the plan says otherwise."""
+EVENT_LAG_ACT_MS: Final = LEASE_MS / 6
+"""An agent whose engine's events wait for longer renews no lease."""
 
 SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
 

@@ -1,7 +1,6 @@
 """Every worker: what it does, what it is taken for, and who still believes in it."""
 
 from kvcompass.fleet.view import Standing
-from kvcompass.plan.model import RoutingRule
 from kvcompass.roles.agent_state import AgentState
 from lab.dashboards import signals
 from lab.dashboards.panels import Colour, Panel, Query, Row, Shape, Unit, Words, steps
@@ -22,8 +21,6 @@ STANDINGS = {
     Standing.SUSPECTED: Colour.WATCH,
     Standing.OUT: Colour.ACT,
 }
-_LEASE_MS = RoutingRule().lease_ms
-"""A load that is older counts as unknown, unless the plan says otherwise."""
 
 
 def workers(metrics: Expressions) -> Row:
@@ -137,7 +134,47 @@ def workers(metrics: Expressions) -> Row:
                 "Beyond the lease it counts as unknown, and the worker is used last.",
                 unit=Unit.MILLISECONDS,
                 queries=(Query(metrics.max("kvcompass_edge_worker_load_age_ms", "worker"), "{{worker}}"),),
-                steps=steps(watch=_LEASE_MS / 3, act=_LEASE_MS),
+                steps=steps(watch=signals.LEASE_MS / 3, act=signals.LEASE_MS),
+            ),
+            Panel(
+                id=410,
+                title="Events that wait",
+                description="For how long events of each engine have waited for their agent. Some "
+                "milliseconds are right. From a sixth of the lease on the agent renews nothing: give it a "
+                "core, or fewer engines.",
+                unit=Unit.MILLISECONDS,
+                queries=(Query(metrics.max("kvcompass_worker_agent_event_lag_ms", "worker"), "{{worker}}"),),
+                steps=steps(watch=signals.EVENT_LAG_ACT_MS / 5, act=signals.EVENT_LAG_ACT_MS),
+            ),
+            Panel(
+                id=411,
+                title="Agents that began anew",
+                description="Unforeseen errors, a minute, after each of which an agent learns its engine "
+                "from the start. None is right: report it, with the agent's log.",
+                unit=Unit.EVENTS_A_MINUTE,
+                queries=(
+                    Query(metrics.a_minute("kvcompass_worker_agent_failures_total", "worker"), "{{worker}}"),
+                ),
+                steps=steps(act=0.1),
+            ),
+            Panel(
+                id=412,
+                title="Loads that were not told",
+                description="Questions for an engine's load that failed, and published loads that nobody "
+                "could read, a minute. Its worker counts as unknown after a lease and is used last: see "
+                "whether the engine answers, and what the agent's log says of it.",
+                unit=Unit.EVENTS_A_MINUTE,
+                queries=(
+                    Query(
+                        metrics.a_minute("kvcompass_worker_agent_load_failures_total", "worker"),
+                        "{{worker}} failed",
+                    ),
+                    Query(
+                        metrics.a_minute("kvcompass_worker_agent_malformed_loads_total", "worker"),
+                        "{{worker}} unreadable",
+                    ),
+                ),
+                steps=steps(watch=1),
             ),
         ),
     )
