@@ -269,6 +269,18 @@ def test_parts_that_do_not_belong_together_are_refused(
     assert not docs.exists()
 
 
+def test_the_page_says_for_how_long_each_workload_was_measured() -> None:
+    whole = part(1)
+    assert "over 90 s or more," in compare_page.text(whole, three_seeds(0.5)).replace("\n", " ")
+    other = json.loads(json.dumps(part(1)))
+    for each in other["runs"]:
+        each["inputs"]["setting"] |= {"workload": "lmsys", "window_s": 20.0}
+    both = compare_joined.joined([whole, other])
+    assert "over 90 s (mixed), 20 s (lmsys) or more," in compare_page.text(both, three_seeds(0.5)).replace(
+        "\n", " "
+    )
+
+
 def test_parts_of_other_settings_are_refused() -> None:
     other = part(2)
     for each in other["runs"]:
