@@ -46,6 +46,8 @@ class ShardFeed:
         """When the stream began, or its newest message was taken."""
         self._acknowledged = 0
         """Sequence that whoever is followed knows to be applied."""
+        self._began_at = (0, 0)
+        """Epoch and sequence of the view when the stream began."""
         self._told: tuple[str, Resubscribe] | None = None
         """Source and end of the last stream whose end was news, until the view is exact again."""
 
@@ -58,6 +60,7 @@ class ShardFeed:
         self._taken_us = now_us
         request = self.follower.subscribe_request()
         self._acknowledged = request.applied_sequence
+        self._began_at = self.follower.unit_epoch, self.follower.applied_sequence
         return Opening(source, request)
 
     @property
@@ -99,14 +102,17 @@ class ShardFeed:
     def ended(self, ended: Resubscribe, now_us: int) -> Ended:
         """The stream is closed, or was never opened. Pauses grow as long as streams are of no use.
 
-        One that fell back from an edge is no reason to wait: the unit is there.
+        One that brought the view on was of use, though it never got to be exact: where every third message
+        is lost, few streams live until a watermark finds nothing missing. One that fell back from an edge is
+        no reason to wait: the unit is there.
         """
         assert self._is_open
         self._is_open = False
         source, follower = self.choice.source, self.follower
         if follower.was_exact:
             self._told = None
-        if follower.was_exact or source.kind is SourceKind.EDGE:
+        brought_on = (follower.unit_epoch, follower.applied_sequence) != self._began_at
+        if follower.was_exact or brought_on or source.kind is SourceKind.EDGE:
             self._backoff.reset()
         follower.stream_ended(ended.reason)
         self.choice.ended(ended.reason, loaded=follower.loaded, now_us=now_us)

@@ -127,6 +127,32 @@ def test_pauses_grow_while_streams_are_of_no_use_and_are_short_after_one_that_wa
     assert fed.end().pause_us <= FIRST_PAUSE_US
 
 
+def test_where_every_third_message_is_lost_pauses_stay_short_as_long_as_the_view_comes_on():
+    """No stream lives until a watermark finds the view complete, and yet each brings it on."""
+    fed = FedShard().exact()
+    fed.end()
+    told = [fed.edit()]
+    for _ in range(12):
+        begins = fed.open().request.applied_sequence + 1
+        for missing in (each for each in told if each.first_sequence >= begins):
+            assert fed.tell(missing) is None
+        told += [fed.edit(), fed.edit()]
+        gap = fed.tell(told[-1])
+        assert reason(gap) is ResubscribeReason.GAP
+        assert fed.end(gap).pause_us <= FIRST_PAUSE_US
+
+
+def test_a_stream_with_nothing_but_a_gap_is_of_no_use():
+    fed = FedShard().exact()
+    fed.end()
+    fed.edit()
+    pauses = []
+    for _ in range(8):
+        fed.open()
+        pauses.append(fed.end(fed.tell(fed.edit())).pause_us)
+    assert max(pauses) > LONGEST_PAUSE_US // 2
+
+
 def test_a_snapshot_that_is_never_whole_is_of_no_use():
     fed = FedShard()
     pauses = []
