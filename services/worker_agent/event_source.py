@@ -13,7 +13,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from kvcompass.errors import KVCompassError
 from kvcompass.roles.engine_feed import SEQUENCE_MOST
-from services.worker_agent.incoming import Incoming, plain_socket
+from services.worker_agent.incoming import Incoming, has_news, plain_socket
 from services.worker_agent.zmq_connect import connect
 
 _END: Final = b"\xff" * 8
@@ -116,7 +116,7 @@ async def replay(
             await socket.send_multipart([b"", start.to_bytes(8, "big")])
         newest, left_s, waited_s = start - 1, _REPLAY_WAITS * timeout_s, 0.0
         while True:
-            least_s, asked, ready = min(timeout_s - waited_s, left_s), clock(), _has_news(socket)
+            least_s, asked, ready = min(timeout_s - waited_s, left_s), clock(), has_news(socket)
             if least_s <= 0 or not await socket.poll(math.ceil(least_s * 1_000)):
                 raise EventSourceError(f"no replay comes from {endpoint}, or no end of it", field="replay")
             frames = await socket.recv_multipart()
@@ -141,10 +141,6 @@ def _monitor(context: zmq.asyncio.Context, socket: zmq.Socket[bytes]) -> zmq.asy
     monitor = context.socket(zmq.PAIR)
     monitor.connect(address)
     return monitor
-
-
-def _has_news(socket: zmq.asyncio.Socket) -> bool:
-    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def _number(frame: bytes, endpoint: str, field: str) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import zmq
 import zmq.asyncio
@@ -25,7 +25,7 @@ class Incoming:
     @property
     def waits(self) -> bool:
         """Whether a message has come and was not read."""
-        return bool(int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN)
+        return has_news(self.socket)
 
     def take(self) -> list[bytes] | None:
         """Return the frames of the next message; None when none has come. Errors: zmq.ZMQError."""
@@ -63,6 +63,11 @@ class Incoming:
             loop, descriptor = asyncio.get_running_loop(), int(self.socket.FD)
             loop.add_reader(descriptor, self._stirred.set)
             self._forget = partial(loop.remove_reader, descriptor)
+
+
+def has_news(socket: zmq.Socket[Any]) -> bool:
+    """Whether a message has come to a socket and was not read."""
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 def plain_socket(context: zmq.asyncio.Context, kind: int) -> zmq.Socket[bytes]:
