@@ -15,11 +15,11 @@ import pytest
 from kvcompass.plan.dump import dump_plan
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.index_follower import FollowerState
+from tests.models.ports import free_address
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import FollowingEdge, compile_kernels, connected, following, until
 from tests.models.unit_snapshots import held, restored
-from tests.services.test_maintenance_process import free_address
 
 pytestmark = pytest.mark.e2e
 

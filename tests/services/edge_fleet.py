@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +16,7 @@ from kvcompass.plan.model import Edge, MaintenanceUnit, Plan, RoutingRule
 from services.edge.composition import EdgeService
 from services.edge.settings import EdgeSettings, Limits, Timeouts
 from services.runtime.lifecycle import Lifecycle
+from tests.models.ports import free_address
 from tests.models.routing_fleets import FakeLookup, make_plan
 
 PEER_KEY = "peer-key-of-the-tests"
@@ -206,15 +205,6 @@ async def eventually(check: Callable[[], bool], seconds: float = 5.0) -> None:
     async with asyncio.timeout(seconds):
         while not check():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-
-
-def free_address() -> str:
-    """Below the ports that the system gives to whoever asks for any: nobody takes it before it is used."""
-    while True:
-        port = random.randint(10_000, 30_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return f"127.0.0.1:{port}"
 
 
 @contextlib.asynccontextmanager

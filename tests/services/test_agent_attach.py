@@ -1,9 +1,8 @@
 """A worker agent beside engine doubles: ports, ranks, upgrades, lost events, publishers that fail."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from services.worker_agent.process import AgentProcess
 from services.worker_agent.served_worker import ServedWorker
 from services.worker_agent.settings import EngineSettings, WorkerAgentSettings
 from tests.models.agent_fleets import SALT, agent_plan
+from tests.models.ports import free_ports
 from tests.services.agent_doubles import ListeningEdge, NaiveUnit, eventually, served_edge, served_unit
 from tests.services.mock_engine_rig import Rig, running
 
@@ -31,22 +31,6 @@ ENGINE = EngineSettings(
 )
 PROMPT = list(range(300, 620))
 OTHERS = [[1_000 * n + i for i in range(320)] for n in range(1, 9)]
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody has."""
-    while True:
-        with ExitStack() as taken:
-            first = 0
-            for i in range(count):
-                trial = taken.enter_context(socket.socket())
-                try:
-                    trial.bind(("0.0.0.0", first + i if i else 0))
-                except (OSError, OverflowError):
-                    break
-                first = first or int(trial.getsockname()[1])
-            else:
-                return first
 
 
 @dataclass

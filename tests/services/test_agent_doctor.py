@@ -32,7 +32,7 @@ from services.worker_agent.doctor.report import as_json, as_lines, exit_status
 from services.worker_agent.doctor.socket_checks import Heard, load_check, replay_check
 from services.worker_agent.engine_client import EngineClient
 from tests.models.example_plan import THREE_REGIONS
-from tests.services.edge_fleet import free_address
+from tests.models.ports import free_address
 
 ENCODER = PromptEncoder.load()
 MODEL = THREE_REGIONS.model.id

@@ -10,7 +10,8 @@ from kvcompass.plan import dump_plan
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Phase
 from services.runtime.plan_signature import sign
-from tests.services.edge_fleet import CHAT, Fleet, eventually, fleet, free_address
+from tests.models.ports import free_address
+from tests.services.edge_fleet import CHAT, Fleet, eventually, fleet
 
 KEY = "a key of many letters"
 STREAM = {**CHAT, "stream": True}

@@ -26,11 +26,12 @@ from services.edge.settings import EdgeSettings, Relay, check_settings
 from services.runtime.grpc_transport import Dialer
 from services.runtime.settings import SettingsError
 from services.wire import rpc
+from tests.models.ports import free_address
 from tests.models.relay_service import RegionEdge, region_edge
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import ConnectedAgent, Served, connected, served, until
-from tests.services.edge_fleet import PEER_KEY, fleet, free_address
+from tests.services.edge_fleet import PEER_KEY, fleet
 
 
 @dataclass

@@ -21,10 +21,11 @@ from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import TlsSettings
 from services.wire import rpc
 from tests.models.fleet_authority import FleetAuthority
+from tests.models.ports import free_address
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import ConnectedAgent, Served, connected, served, until
-from tests.services.edge_fleet import PEER_KEY, free_address
+from tests.services.edge_fleet import PEER_KEY
 
 
 @dataclass

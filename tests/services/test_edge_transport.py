@@ -11,7 +11,8 @@ from services.edge.composition import EdgeService
 from services.edge.settings import EdgeSettings
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError
-from tests.services.edge_fleet import PEER_KEY, free_address, make_plan
+from tests.models.ports import free_address
+from tests.services.edge_fleet import PEER_KEY, make_plan
 
 AWAY = "192.0.2.1:7000"
 

@@ -1,7 +1,6 @@
 """The unit's process: checked settings, true health, metrics, an orderly end."""
 
 import asyncio
-import socket
 import threading
 from pathlib import Path
 
@@ -20,15 +19,10 @@ from services.maintenance.settings import MaintenanceSettings, check_switches, u
 from services.runtime.epoch import now_us
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError, load_settings
+from tests.models.ports import free_address
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import compile_kernels, connected, served
-
-
-def free_address() -> str:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def write(folder: Path, text: str) -> Path:

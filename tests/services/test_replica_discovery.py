@@ -19,9 +19,10 @@ from services.runtime.lifecycle import Lifecycle
 from services.worker_agent.process import AgentProcess
 from services.worker_agent.settings import EngineSettings, SelfTestSettings, WorkerAgentSettings
 from tests.models.agent_fleets import SALT, agent_plan
+from tests.models.ports import free_address
 from tests.models.replication_service import served
 from tests.services.agent_doubles import eventually
-from tests.services.edge_fleet import PEER_KEY, free_address
+from tests.services.edge_fleet import PEER_KEY
 from tests.services.mock_engine_rig import running
 
 PREFIX = np.arange(2_000, 2_000 + 640, dtype=np.int32)

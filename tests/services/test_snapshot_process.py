@@ -17,10 +17,10 @@ from services.maintenance.__main__ import start
 from services.maintenance.settings import MaintenanceSettings, SnapshotSettings, snapshot_path
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.settings import SettingsError
+from tests.models.ports import free_address
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import WORKERS, replication_plan
 from tests.models.replication_service import FollowerState, compile_kernels, connected, following, until
-from tests.services.test_maintenance_process import free_address
 
 PLAN = replication_plan(lease_ms=60_000)
 LAYOUT = layout_fields(PLAN)

@@ -30,6 +30,7 @@ from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.worker_source import Registration
 from services.runtime.plan_desk import plan_digest
+from tests.models.ports import free_address
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "plans" / "three-regions.toml"
 Answers = dict[str, Any]
@@ -379,12 +380,6 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
-
-
-def free_address() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def test_exit_status_says_whether_all_is_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
