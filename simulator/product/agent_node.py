@@ -8,8 +8,8 @@ from kvcompass.engine_events import EngineEvent
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.messages import AgentLoad
 from kvcompass.roles.worker_agent import WorkerAgent
+from simulator.engine_report import engine_load
 from simulator.product import sizes
-from simulator.product.engine_report import engine_load
 from simulator.product.periods import LOAD_JITTER, LOAD_PERIOD_US
 from simulator.product.report_stream import ReportStream
 from simulator.router import Site

@@ -5,8 +5,8 @@ The coordinator stands in the region to which the way there and back is shortest
 requests start. Every worker sends it its cache events as they happen and its load each 100 ms, over the
 links; it hears of first tokens and ends from the edges. So its state is exact but for what is still on its
 way. It decides by the product's own joint score (the paper names no rule), counting what it has assigned
-itself at once; only the place where the decision is made is another. An edge asks, waits for the answer, and
-dispatches.
+itself at once, and estimating queues as the product's agents do; only the place where the decision is made
+is another. An edge asks, waits for the answer, and dispatches.
 
 At its best near the coordinator, or where prefills take much longer than a round trip. At its worst for short
 prompts far from it: each pays the round trip before anything begins, whatever it hits.
@@ -17,7 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from kvcompass.engine_events import AllBlocksCleared, EngineEvent
 from kvcompass.engine_model import QueueLoad
+from kvcompass.roles.queue_estimate import QueueEstimate
 from simulator.clock import Action
+from simulator.engine_report import engine_load
 from simulator.fleet import Fleet
 from simulator.reading import Reading
 from simulator.request import Request
@@ -77,6 +79,8 @@ class CentralDirectory(Indifferent):
         self.place: Final = best_place(fleet)
         self._holders = BlockHolders(fleet.workers)
         self._queues = PrefillQueues(fleet)
+        quantum = fleet.plan.lengths.quantum
+        self._estimates = [QueueEstimate(each.prefill_ms_per_token, quantum) for each in fleet.plan.workers]
         self._choice = JointChoice(fleet, self._page_size)
         self._refusals = Refusals()
         for region in range(fleet.regions):
@@ -91,7 +95,7 @@ class CentralDirectory(Indifferent):
     def cache_events(self, worker: int, events: Sequence[EngineEvent]) -> None:
         """Sends them to the coordinator."""
         blocks = sum(len(event.hashes) for event in events if not isinstance(event, AllBlocksCleared))
-        self._send(self._holders.apply, CHANGE_BYTES * blocks, worker, events)
+        self._send(self._hear_events, CHANGE_BYTES * blocks, worker, events)
 
     def first_token(self, request: Request, worker: int) -> None:
         """Tells the coordinator."""
@@ -134,6 +138,10 @@ class CentralDirectory(Indifferent):
         claimed = match.any_tier * page
         self._post.send(origin, self._site.dispatch, _MESSAGE_BYTES, request, worker, claimed)
 
+    def _hear_events(self, worker: int, events: Sequence[EngineEvent]) -> None:
+        self._holders.apply(worker, events)
+        self._estimates[worker].on_events(events)
+
     def _hear_begun(self, request_id: int, worker: int) -> None:
         self._queues.begun(request_id, worker, self._site.now_us)
         self._choice.gone(request_id)
@@ -153,9 +161,10 @@ class CentralDirectory(Indifferent):
         self._site.after(LOAD_PERIOD_US, self._tell_loads)
 
     def _hear_loads(self, loads: list[tuple[int, Reading[QueueLoad]]]) -> None:
-        for worker, load in loads:
-            rate_us = 1000.0 * self._site.fleet.plan.workers[worker].prefill_ms_per_token
-            self._queues.floor_us[worker] = rate_us * load.value.waiting_uncached_tokens
+        for worker, reading in loads:
+            load, estimate = engine_load(reading.value), self._estimates[worker]
+            estimate.on_engine_load(load)
+            self._queues.floor_us[worker] = 1000.0 * estimate.queue_ms(load)
 
 
 CENTRAL_DIRECTORY = Rival(

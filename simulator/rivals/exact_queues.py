@@ -1,5 +1,7 @@
 """The prefill queue of every worker as it is this instant, for bounds."""
 
+from itertools import islice
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,13 +46,14 @@ class ExactQueues:
         return self.queues.remaining_us(now_us)
 
     def _left_us(self, worker: int, now_us: int) -> float:
-        """Work of what has not begun, and half of what has."""
-        given = list(self.queues.given[worker].values())
+        """Work of what has not begun, and half of what has: the oldest of what was given may have."""
         load = self.engine(worker).load(now_us)
         begun = load.running - load.decoding
-        not_begun = load.waiting + sum(1 for one in given if one.lands_us > now_us)
-        last = [one.work_us for one in reversed(given)]
-        return sum(last[:not_begun]) + 0.5 * sum(last[not_begun : not_begun + begun])
+        not_begun = load.waiting + self.queues.on_the_way(worker, now_us)
+        given = self.queues.given[worker]
+        oldest = [one.work_us for one in islice(given.values(), max(0, len(given) - not_begun))]
+        running = oldest[-begun:] if begun else []
+        return self.queues.given_us[worker] - sum(oldest) + 0.5 * sum(running)
 
     def give(self, request: Request, worker: int, match: Depth, page_size: int) -> int:
         """A request leaves from here for a worker; returns its work there in microseconds."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kvcompass.routing.rotation import Rotation
 from kvcompass.score import JointScore, ScoreInputs
 from kvcompass.score.joint import Standings
 from simulator.fleet import Fleet
@@ -43,7 +44,8 @@ class JointChoice:
         ]
         everyone: NDArray[np.bool_] = np.ones(fleet.workers, np.bool_)
         self._standings = Standings(everyone.copy(), ~everyone, ~everyone)
-        self._turn = 0
+        self._turns = [Rotation(0) for _ in range(fleet.regions)]
+        """By origin, as each edge of the product has its own."""
         self._coming = ActiveBlocks(fleet.workers)
         """Prompts under way: what lies before a request in a queue will be there when its turn comes."""
         self._names: dict[int, tuple[list[int], int]] = {}
@@ -76,14 +78,14 @@ class JointChoice:
         expected: NDArray[np.int32] = np.zeros(self._workers, np.int32)
         for worker, blocks in coming.items():
             expected[worker] = blocks * self._page_size
-        self._turn = (self._turn + 1) % self._workers
         weighed = self._scores[origin].weigh(
             as_matches(found, self._workers, self._page_size),
             expected,
             self._standings,
             prompt_tokens,
-            self._turn,
+            self._turns[origin].turn,
         )
+        self._turns[origin].passed(weighed.worker)
         held = found.get(weighed.worker, _NOTHING)
         blocks = coming.get(weighed.worker, 0)
         return Choice(weighed.worker, Depth(blocks, blocks) if blocks > held.any_tier else held)

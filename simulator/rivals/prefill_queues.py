@@ -29,6 +29,10 @@ class PrefillQueues:
         self._free_us = [0] * fleet.workers
         self.given: Final[list[dict[int, Given]]] = [{} for _ in range(fleet.workers)]
         """By worker and request, in the order of giving."""
+        self.given_us: Final[list[int]] = [0] * fleet.workers
+        """Their work, summed."""
+        self._landing: list[dict[int, int]] = [{} for _ in range(fleet.workers)]
+        """When those land that had not landed at the last look, by worker and request."""
         self.floor_us: Final[NDArray[np.float64]] = np.zeros(fleet.workers)
         """What a queue is at least, by any other knowledge; owned by the caller."""
 
@@ -44,12 +48,24 @@ class PrefillQueues:
         ends_us = max(lands_us, self._free_us[worker]) + work_us
         self._free_us[worker] = ends_us
         self.given[worker][request_id] = Given(worker, work_us, lands_us, ends_us)
+        self.given_us[worker] += work_us
+        self._landing[worker][request_id] = lands_us
         self._backlog.add(request_id, worker, work_us, lands_us)
 
     def begun(self, request_id: int, worker: int, now_us: int) -> None:
         """It has a first token, or has left the worker."""
-        if self.given[worker].pop(request_id, None) is not None:
+        given = self.given[worker].pop(request_id, None)
+        if given is not None:
+            self.given_us[worker] -= given.work_us
+            self._landing[worker].pop(request_id, None)
             self._backlog.remove(request_id, worker, now_us)
+
+    def on_the_way(self, worker: int, now_us: int) -> int:
+        """Return how many requests a worker was given that have not reached it."""
+        landing = self._landing[worker]
+        for request_id in [one for one, lands_us in landing.items() if lands_us <= now_us]:
+            del landing[request_id]
+        return len(landing)
 
     def remaining_us(self, now_us: int) -> NDArray[np.float64]:
         """Return float64[W]: prefill work in front of a new request at each worker."""

@@ -13,7 +13,9 @@ and its code in SkyPilot (`sky/serve/load_balancer.py`, `load_balancing_policies
   more than half of the prompt, else the least loaded.
 - Second layer, when no replica is available: another region's balancer, by the same rule over a tree of what
   went to which region, if its queue, last told 100 ms ago or less and a way late, is no longer than the own
-  one and than 10, and it has a replica available. What came from another balancer is not pushed on.
+  one and than 10, and it has a replica available. What was pushed there since it told counts into its queue:
+  its code, which pushes one request every 10 ms, pushes ten at most in that time. What came from another
+  balancer is not pushed on.
 
 At its best while regions are busy at different times and prefixes are used where they were made. At its worst
 where loads are unequal but nowhere free: it looks at queues being empty, not at how long they are.
@@ -74,6 +76,7 @@ class _Balancer:
         self.went: dict[int, int] = {}
         """The region that each of them went to, by request."""
         self.told: dict[int, Status] = {}
+        """With what was pushed there since."""
 
 
 class SkyWalker(Indifferent):
@@ -190,6 +193,8 @@ class SkyWalker(Indifferent):
         ways = self._site.fleet.plan.wan_ms[here]
         region = min(workers_of(holders), key=lambda r: (balancer.pushed[r], ways[r]))
         self._note(balancer, waiting, region)
+        told = balancer.told[region]
+        balancer.told[region] = told._replace(queue=told.queue + 1)
         passed_on = _Waiting(request, names, from_balancer=True)
         self._post.send(region, self._enqueue, 4 * len(request.prompt), passed_on)
         return True

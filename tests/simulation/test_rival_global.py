@@ -6,11 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.engine_events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvcompass.engine_model.model_load import QueueLoad
 from kvcompass.engine_model.token_chain import TokenChain
+from kvcompass.roles.queue_estimate import QueueEstimate
+from simulator.reading import Reading
 from simulator.request import Request
 from simulator.rivals.central_directory import CENTRAL_DIRECTORY, best_place
 from simulator.rivals.chunk_names import chunk_names
 from simulator.rivals.clairvoyant import CLAIRVOYANT, Clairvoyant
+from simulator.rivals.joint_choice import JointChoice
 from simulator.rivals.lagged_holders import CHANGE_BYTES
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.planetserve import PLANETSERVE, _Edge, choose
@@ -123,6 +127,30 @@ def test_the_coordinator_is_sent_every_block_that_comes_or_goes(monkeypatch: pyt
     stored = BlockStored((7, 8, 9), None, tokens, PAGE, "GPU")
     router.cache_events(0, [stored, BlockRemoved((8, 9), "GPU"), AllBlocksCleared()])
     assert sizes == [5 * CHANGE_BYTES]
+
+
+def test_the_coordinator_counts_on_a_full_engine_as_the_products_agents_do() -> None:
+    """Nothing waits there, and the next request will: for one of the recent mean, at the measured rate."""
+    router = Run(CENTRAL_DIRECTORY, _shared(1, 1.0)).router
+    router._queues.floor_us[:] = 0.0
+    for prefilled in (0, 10_000):
+        full = QueueLoad(4, 0, 99_000, 100_000, 4, 0, prefilled, prefilled * 300)
+        router._hear_loads([(0, Reading(full, lambda *_: True, 0, 0))])
+    chain = text("a new prompt", 30 * PAGE)
+    router._hear_events(1, [BlockStored((7,), None, chain, 30 * PAGE, "GPU")])
+    agent = QueueEstimate(router._site.fleet.plan.workers[0].prefill_ms_per_token, 1)
+    assert router._queues.floor_us[0] == pytest.approx(agent.mean_uncached_tokens * 300)
+    assert router._estimates[1].mean_uncached_tokens > agent.mean_uncached_tokens
+    assert not router._queues.floor_us[1:].any()
+
+
+@pytest.mark.parametrize("tried", [[], [1]])
+def test_workers_of_equal_score_are_taken_in_turns(tried: list[int]) -> None:
+    choice = JointChoice(small_fleet(), PAGE)
+    idle = np.zeros(6)
+    taken = [choice.choose(origin, 1_000, [], {}, idle, tried).worker for origin in (0, 1, 0, 2) * 20]
+    shares = np.bincount(taken, minlength=6).tolist()
+    assert shares == ([40, 0, 10, 10, 10, 10] if tried else [20, 20, 10, 10, 10, 10])
 
 
 def test_a_directory_next_door_is_as_good_as_knowing_everything() -> None:

@@ -1,4 +1,4 @@
-"""No rival sees what it could not know: what happens elsewhere changes nothing before it can have arrived."""
+"""No policy sees what it could not know: what happens elsewhere changes nothing before it can be told."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +10,8 @@ from kvcompass.engine_events import BlockStored
 from kvcompass.engine_model import QueueLoad
 from kvcompass.engine_model.cache_events import VRAM
 from kvcompass.wan import Link
+from simulator.fleet import Fleet
+from simulator.product.policies import product_rival
 from simulator.reading import Reading
 from simulator.request import Request
 from simulator.rivals.broadcast import PERIOD_US
@@ -23,6 +25,7 @@ from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 FAR_MS = 30_000.0
 """One way between regions, though all believe it to be 1 ms: longer than all requests take to arrive."""
 HONEST = [name for name, rival in RIVALS.items() if not rival.is_bound]
+PRODUCT = ("kvcompass", "regional", "round_robin")
 BOUNDS = [name for name, rival in RIVALS.items() if rival.is_bound]
 
 
@@ -50,12 +53,19 @@ def _requests(elsewhere: int) -> list[Request]:
     return here + there
 
 
+def _fleet() -> Fleet:
+    """Whose plan has the engines' page size, so that the product finds what they hold."""
+    fleet = small_fleet(wan_ms=1.0)
+    plan = replace(fleet.plan, model=replace(fleet.plan.model, block_size=PAGE))
+    return replace(fleet, plan=replace(plan, lengths=replace(plan.lengths, quantum=PAGE)))
+
+
 def _decided_early(rival: Rival, elsewhere: int) -> list[tuple[int, int, int, int]]:
     """What region 0 decided before anything from elsewhere could be there."""
     run = Run(
         rival,
         _requests(elsewhere),
-        small_fleet(wan_ms=1.0),
+        _fleet(),
         link_of=lambda a, b: Link(0.5 if a == b else FAR_MS),
     )
     return [one for one in run.dispatched if one[1] == 0 and one[0] < 1000.0 * FAR_MS]
@@ -67,6 +77,15 @@ def test_what_happens_elsewhere_changes_no_decision_before_it_can_be_known(name:
     assert decided == _decided_early(RIVALS[name], 1)
     if name != "chord":  # which asks nodes elsewhere before it decides anything
         assert len(decided) == 80
+
+
+@pytest.mark.parametrize("faithful", [False, True])
+@pytest.mark.parametrize("name", PRODUCT)
+def test_nor_does_it_change_a_decision_of_the_product(name: str, faithful: bool) -> None:
+    rival = product_rival(name, faithful=faithful)
+    decided = _decided_early(rival, 0)
+    assert decided == _decided_early(rival, 1)
+    assert len(decided) > 40, "what goes elsewhere is given to an engine there, later"
 
 
 class _OneTable(Indifferent):

@@ -7,7 +7,7 @@ from simulator.request import Request
 from simulator.rivals.clairvoyant import CLAIRVOYANT
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.prefix_aware import BALANCE_ABS, PREFIX_AWARE
-from simulator.rivals.skywalker import PROBE_US, PUSHES_A_PROBE, SKYWALKER, SkyWalker
+from simulator.rivals.skywalker import PROBE_US, PUSH_QUEUE_MAX, PUSHES_A_PROBE, SKYWALKER, SkyWalker
 from simulator.router import Rival, Site
 from tests.simulation.rival_runs import PAGE, Run, ask, small_fleet, text
 
@@ -64,6 +64,20 @@ class _Watched(SkyWalker):
         self.since: dict[int, int] = {}
         self.pushes = 0
         self.queued: dict[int, list[int]] = {}
+        self.passed: dict[tuple[int, int], int] = {}
+        """From a region to another since it last heard of it."""
+
+    def _hear(self, source, status) -> None:  # type: ignore[no-untyped-def]
+        self.passed[self._site.here, source] = 0
+        super()._hear(source, status)
+
+    def _to_region(self, balancer, waiting) -> bool:  # type: ignore[no-untyped-def]
+        if not super()._to_region(balancer, waiting):
+            return False
+        way = self._site.here, balancer.went[waiting.request.id]
+        self.passed[way] += 1
+        assert self.passed[way] <= PUSH_QUEUE_MAX + 1
+        return True
 
     def _enqueue(self, waiting) -> None:  # type: ignore[no-untyped-def]
         self.queued.setdefault(waiting.request.id, []).append(self._site.here)
@@ -114,6 +128,12 @@ def test_skywalker_pushes_what_a_full_region_cannot_take_to_idle_ones() -> None:
     run, regional = Run(SKYWALKER, _burst(80)), Run(PREFIX_AWARE, _burst(80))
     assert 0.2 < run.crossed < 0.9
     assert np.percentile(run.first_token_ms, 95) < 0.8 * np.percentile(regional.first_token_ms, 95)
+
+
+def test_skywalker_pushes_to_a_region_no_more_than_it_said_it_had_room_for() -> None:
+    requests = [ask(i, 1_000.0, 0, text(i, 20 * PAGE)) for i in range(200)]
+    run = Run(Rival("skywalker", _Watched, "watched"), requests)
+    assert run.crossed > 0.2
 
 
 def test_skywalker_does_not_pass_on_what_it_was_passed() -> None:
