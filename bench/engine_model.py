@@ -230,6 +230,7 @@ class Agents:
         self.agents = [WorkerAgent(fleet, f"us-{number}", 1) for number in range(count)]
         for agent in self.agents:
             agent.on_engine_up(1, same_process=False)
+            agent.on_attached(replayed=True)
         self.edits = 0
         self._batches = [0] * count
         self._costs = costs

@@ -69,6 +69,7 @@ def _one_pass(page: int, payloads: list[bytes]) -> tuple[WorkerAgent, float, flo
     fleet = plan(1)
     agent = WorkerAgent(replace(fleet, model=replace(fleet.model, block_size=page)), "us-0", epoch=1)
     agent.on_engine_up(1, same_process=False)
+    agent.on_attached(replayed=True)
     decoder = EventDecoder()
     read_s = taken_s = 0.0
     for number, payload in enumerate(payloads):

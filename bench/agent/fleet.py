@@ -9,6 +9,7 @@ from kvcompass.plan.model import MaintenanceUnit, Plan
 from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
 from lab.toml import Value, dump_toml
+from services.mock_sglang.profiles import PROFILES
 from services.runtime.plan_file import load_plan
 
 PLAN: Final = Path(__file__).parents[2] / "deploy" / "plans" / "three-regions.toml"
@@ -32,8 +33,15 @@ def plan_of(page: int, ports: LoopbackPorts, engine: str, events: str, replay: s
     )
 
 
-def processes_of(plan: Plan, version: str, ops: Sequence[str]) -> tuple[ProcessSpec, ...]:
-    """Engine, unit, edge and agent. `ops`: operations listeners of the last three."""
+def processes_of(plan: Plan, version: str, loads: str, ops: Sequence[str]) -> tuple[ProcessSpec, ...]:
+    """Engine, unit, edge and agent, with the flags of docs/deploy-engines.md.
+
+    Args:
+        plan: Of `plan_of`.
+        version: Of SGLang, as the double plays it.
+        loads: Where it publishes its load, if that version does.
+        ops: Operations listeners of the other three.
+    """
     worker = plan.workers[0]
     engine = worker.url.removeprefix("http://")
     double: dict[str, Value] = {
@@ -44,6 +52,7 @@ def processes_of(plan: Plan, version: str, ops: Sequence[str]) -> tuple[ProcessS
         "event_endpoint": worker.events,
         "replay_endpoint": worker.replay,
         "event_profile": version,
+        "load_publish_endpoint": loads if PROFILES[version].load_publisher else "",
         "log_level": "warning",
         "timing": {"prefill_ms_per_token": 0.001, "prefill_ms_per_token_squared": 0.0},
     }

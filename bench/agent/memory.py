@@ -40,6 +40,7 @@ def _fill(page: int, blocks: int) -> MemoryCosts:
     fleet = plan(1)
     agent = WorkerAgent(replace(fleet, model=replace(fleet.model, block_size=page)), "us-0", epoch=1)
     agent.on_engine_up(1, same_process=False)
+    agent.on_attached(replayed=True)
     rng = np.random.default_rng(1)
     _store(agent, rng)  # what is imported and made at the first time is no memory of blocks
     gc.collect()

@@ -85,12 +85,12 @@ class _Run:
     def __init__(self, page: int, version: str, folder: Path) -> None:
         self._page, self._version = page, version
         ports = LoopbackPorts(random.Random(os.getpid()))
-        engine, events, replay, *ops = (ports.address() for _ in range(6))
+        engine, events, replay, loads, *ops = (ports.address() for _ in range(7))
         self._engine = engine
         self._events = f"tcp://{events}"
         self._plan = plan_of(page, ports, engine, self._events, f"tcp://{replay}")
         (folder / "plan.toml").write_text(dump_plan(self._plan), "utf-8")
-        specs = processes_of(self._plan, version, ops)
+        specs = processes_of(self._plan, version, f"tcp://{loads}", ops)
         self.processes = [LabProcess(spec, folder) for spec in specs]
         self._told_at: dict[int, float] = {}
         """By key: the engine's time of the batch that completed it, s since 1970."""

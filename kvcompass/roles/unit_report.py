@@ -34,8 +34,8 @@ _KEY: Final = np.dtype(np.uint64)
 _TIER: Final = np.dtype(np.uint8)
 
 
-class KeptHoldings(Protocol):
-    """What of a worker's holdings every renewal tells."""
+class ToldHoldings(Protocol):
+    """What of a worker's holdings units are told."""
 
     def digest(self, shard: int) -> int:
         """`holdings_digest` of what is registered in a shard. O(1)."""
@@ -43,6 +43,10 @@ class KeptHoldings(Protocol):
 
     def count(self, shard: int) -> int:
         """Number of keys that it is taken over. O(1)."""
+        ...
+
+    def report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+        """All that is registered in a shard: keys (uint64[n]) and tiers (uint8[n])."""
         ...
 
 
@@ -65,12 +69,8 @@ class ReportedWorker(Protocol):
         ...
 
     @property
-    def holdings(self) -> KeptHoldings:
-        """What the worker holds now."""
-        ...
-
-    def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""
+    def told(self) -> ToldHoldings:
+        """What units are to know of the worker's holdings now."""
         ...
 
 
@@ -271,7 +271,7 @@ class UnitReport:
         self.full_reports += 1
         self._pending.clear()
         self._chunks.clear()
-        keys, tiers = self._agent.full_report(self._shard)
+        keys, tiers = self._agent.told.report(self._shard)
         size = self._chunk_keys or _CHUNK_KEYS
         for start in range(0, max(1, len(keys)), size):
             piece = slice(start, start + size)
@@ -282,5 +282,5 @@ class UnitReport:
         return self._sequence
 
     def _renewal(self) -> Renewal:
-        holdings = self._agent.holdings
-        return Renewal(self._sequence, holdings.digest(self._shard), holdings.count(self._shard))
+        told = self._agent.told
+        return Renewal(self._sequence, told.digest(self._shard), told.count(self._shard))

@@ -23,11 +23,28 @@ from kvcompass.roles.event_watch import SILENT_US
 from kvcompass.roles.holdings import Holdings, RepeatedStores, ShardEdits
 from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
 from kvcompass.roles.replica_prefill import WorkerNow
+from kvcompass.roles.unit_report import ToldHoldings
 
 _LIMITS: Final = TreeLimits()
 _LOST_MOST: Final = 1 << 53
 """Counted no further: what reads the count may hold it as a float."""
 _UNTOLD: Final = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
+
+
+class _Nothing:
+    """`ToldHoldings` of who holds nothing."""
+
+    def digest(self, _shard: int) -> int:
+        return 0
+
+    def count(self, _shard: int) -> int:
+        return 0
+
+    def report(self, _shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+        return np.zeros(0, np.uint64), np.zeros(0, np.uint8)
+
+
+_NOTHING: Final = _Nothing()
 
 
 class WorkerAgent:
@@ -66,6 +83,8 @@ class WorkerAgent:
         self._reachable: bool | None = None
         self._identified = False
         self._attached = False
+        self._learning = True
+        """The past of an engine's process is being replayed: part of it is no truth, and units are told nothing."""
         self._complete = True
         self._rules = self._rules_of(None)
         """By which events are taken in."""
@@ -105,10 +124,9 @@ class WorkerAgent:
         self.worker = plan.workers[plan.worker_index(self.worker.id)]
         self._estimate.apply_plan(self.worker.prefill_ms_per_token)
         self._lease_us = plan.routing.lease_ms * 1_000
-        return self.holdings.use_lengths(
-            np.union1d(registered_lengths(before), registered_lengths(plan)),
-            max(before.worker_entries_max, plan.worker_entries_max),
-        )
+        lengths = np.union1d(registered_lengths(before), registered_lengths(plan))
+        keys_max = max(before.worker_entries_max, plan.worker_entries_max)
+        return self._to_tell(self.holdings.use_lengths(lengths, keys_max))
 
     def settle_plan(self) -> tuple[ShardEdits, ...]:
         """Register at the plan's own lengths alone.
@@ -116,7 +134,8 @@ class WorkerAgent:
         Returns:
             The withdrawals.
         """
-        return self.holdings.use_lengths(registered_lengths(self._plan), self._plan.worker_entries_max)
+        lengths = registered_lengths(self._plan)
+        return self._to_tell(self.holdings.use_lengths(lengths, self._plan.worker_entries_max))
 
     @property
     def state(self) -> AgentState:
@@ -166,6 +185,11 @@ class WorkerAgent:
         """
         most_us = self._lease_us // 6
         return self.vouches and max(now_us - self._loaded_at_us, self.lag.us(now_us)) <= most_us
+
+    @property
+    def told(self) -> ToldHoldings:
+        """What units are to know: nothing of a process whose past is still being replayed."""
+        return _NOTHING if self._learning else self.holdings
 
     @property
     def applied(self) -> int:
@@ -220,7 +244,7 @@ class WorkerAgent:
                 self._complete = False
         if self.holdings.left_out != left_out:
             self._complete = False
-        return edits
+        return self._to_tell(edits)
 
     def on_engine_facts(self, facts: EngineFacts) -> tuple[ShardEdits, ...]:
         """The engine has said what it is, before it is attached to (again) or later.
@@ -256,13 +280,21 @@ class WorkerAgent:
             The withdrawals of a refusal.
         """
         self.engine.judge(judge, refusal)
-        return () if refusal is None else self.holdings.clear()
+        return () if refusal is None else self._to_tell(self.holdings.clear())
 
-    def on_attached(self, *, replayed: bool) -> None:
-        """All that the engine could replay has been taken in. `replayed`: whether it could at all."""
+    def on_attached(self, *, replayed: bool) -> tuple[ShardEdits, ...]:
+        """All that the engine could replay has been taken in. `replayed`: whether it could at all.
+
+        Returns:
+            Of a process that was learned from its start: everything that it holds.
+        """
         if not replayed and self._feed.applied < 0:
             self._complete = False
         self._attached = True
+        if not self._learning:
+            return ()
+        self._learning = False
+        return self.holdings.registered()
 
     def on_events_lost(self) -> None:
         """The event stream broke. Until `on_engine_up` it may be any engine process."""
@@ -296,7 +328,8 @@ class WorkerAgent:
         self.engine_restarts += not same_process and self._feed.applied >= 0
         self._feed.reset()
         self._complete = True
-        withdrawn = self.holdings.clear()
+        withdrawn = self._to_tell(self.holdings.clear())
+        self._learning = True
         self._go_by_facts()
         return withdrawn
 
@@ -375,6 +408,5 @@ class WorkerAgent:
             return block_size, True
         return facts.page_size or block_size, facts.tells_tiers or not facts.host_tier
 
-    def full_report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """Return everything the worker holds in a shard: keys (uint64[n]) and tiers (uint8[n])."""
-        return self.holdings.report(shard)
+    def _to_tell(self, edits: tuple[ShardEdits, ...]) -> tuple[ShardEdits, ...]:
+        return () if self._learning else edits

@@ -16,7 +16,7 @@ Held = tuple[NDArray[np.uint64], NDArray[np.uint8]]
 
 
 class HeldKeys:
-    """`kvcompass.roles.unit_report.ReportedWorker`, and its holdings.
+    """`kvcompass.roles.unit_report.ReportedWorker`, and what is told of it.
 
     Keys are drawn from a seed, in VRAM; it holds the first n of them.
     """
@@ -35,7 +35,7 @@ class HeldKeys:
         self._told = [(0, 0)] * shards
 
     @property
-    def holdings(self) -> "HeldKeys":
+    def told(self) -> "HeldKeys":
         """Itself."""
         return self
 
@@ -47,7 +47,7 @@ class HeldKeys:
         """Keys held in a shard."""
         return self._told[shard][0]
 
-    def full_report(self, shard: int) -> Held:
+    def report(self, shard: int) -> Held:
         """All of a shard."""
         return self._by_shard[shard]
 

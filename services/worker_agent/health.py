@@ -81,8 +81,8 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "held_keys": len(agent.holdings),
         "holdings": {
             str(shard): {
-                "keys": agent.holdings.count(shard),
-                "digest": f"{agent.holdings.digest(shard):016x}",
+                "keys": agent.told.count(shard),
+                "digest": f"{agent.told.digest(shard):016x}",
             }
             for shard in worker.reports
         },

@@ -156,7 +156,7 @@ class FollowedEngine:
             self.agent.order(number)
         if order in (Order.RESTARTED, Order.HOLE):
             self._catch_up()
-            self.agent.on_attached(replayed=True)
+            self._publish(self.agent.on_attached(replayed=True))
         self._take(run, number, events)
 
     def _broke(self, run: int) -> None:
@@ -191,7 +191,7 @@ class FollowedEngine:
         self._attached_to = engine.run
         self._heard_us = self._fabric.now_us
         self._engine_up(same_process=same, first=last is None)
-        agent.on_attached(replayed=self._catch_up())
+        self._publish(agent.on_attached(replayed=self._catch_up()))
         self._backoff.reset()
         self._wake()
 

@@ -83,7 +83,7 @@ def _truth(fleet: Fleet, number: int) -> tuple[dict[int, Tier], list[str]]:
     agent, truth = worker.followed.agent, worker.engine.truth(lengths)
     claimed: dict[int, Tier] = {}
     for shard in range(fleet.shape.plan.shards):
-        keys, tiers = agent.full_report(shard)
+        keys, tiers = agent.told.report(shard)
         claimed.update(zip(keys.tolist(), map(Tier, tiers.tolist()), strict=True))
     wrong = []
     if agent.state is AgentState.EXACT:

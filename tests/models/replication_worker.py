@@ -24,14 +24,14 @@ class HeldKeys:
         return SimpleNamespace(id=self.worker_id)
 
     @property
-    def holdings(self) -> "HeldKeys":
+    def told(self) -> "HeldKeys":
         return self
 
-    def full_report(self, shard: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    def report(self, shard: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         return np.array(list(self.tiers), np.uint64), np.array(list(self.tiers.values()), np.uint8)
 
     def digest(self, shard: int) -> int:
-        return holdings_digest(*self.full_report(shard))
+        return holdings_digest(*self.report(shard))
 
     def count(self, shard: int) -> int:
         return len(self.tiers)

@@ -7,7 +7,7 @@ from kvcompass.plan.model import Worker
 
 
 class HeldNothing:
-    """A `ReportedWorker`, and its `KeptHoldings`."""
+    """A `ReportedWorker`, and its `ToldHoldings`."""
 
     vouches = True
     epoch = 1
@@ -16,7 +16,7 @@ class HeldNothing:
         self.worker = worker
 
     @property
-    def holdings(self) -> "HeldNothing":
+    def told(self) -> "HeldNothing":
         return self
 
     def digest(self, _shard: int) -> int:
@@ -25,5 +25,5 @@ class HeldNothing:
     def count(self, _shard: int) -> int:
         return 0
 
-    def full_report(self, _shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+    def report(self, _shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
         return np.zeros(0, np.uint64), np.zeros(0, np.uint8)

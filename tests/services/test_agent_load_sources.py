@@ -294,14 +294,46 @@ async def test_a_silent_engine_is_no_reason_to_choose_another_source() -> None:
         assert (reader.kind, reader.choices) == (SourceKind.V1_LOADS, 1)
 
 
-async def test_an_idle_engine_that_publishes_is_asked_and_still_counts_as_published() -> None:
-    endpoint = {"event_profile": "0.5.23", "load_publish_endpoint": ANY_PORT}
-    async with running(**endpoint) as rig, reading(rig) as reader:
+PUBLISHES = {"event_profile": "0.5.23", "load_publish_endpoint": ANY_PORT}
+
+
+async def test_an_engine_that_publishes_is_asked_once_a_second_and_still_counts_as_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    ask = EngineClient.get
+
+    async def counted(client: EngineClient, path: str, decoder: Any) -> Any:
+        asked.append(path)
+        return await ask(client, path, decoder)
+
+    monkeypatch.setattr(EngineClient, "get", counted)
+    async with running(**PUBLISHES) as rig, reading(rig) as reader:
         await until_from(reader, SourceKind.LOAD_SOCKET)
-        choices = reader.choices
-        for _ in range(20):
+        choices, before = reader.choices, len(asked)
+        clock, seconds = reader._now_us, 2.5
+        began = clock()
+        while clock() - began < 1e6 * seconds:
             await reader.read()
+            await asyncio.sleep(0.02)
+        assert 1 <= len(asked) - before <= seconds + 1
         assert (reader.kind, reader.choices) == (SourceKind.LOAD_SOCKET, choices)
+
+
+async def test_what_publishes_does_not_hide_that_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dead(_client: EngineClient, path: str, _decoder: Any) -> Any:
+        raise EngineError("nobody is there", field=path)
+
+    async with running(**PUBLISHES) as rig, reading(rig) as reader:
+        await until_from(reader, SourceKind.LOAD_SOCKET)
+        monkeypatch.setattr(EngineClient, "get", dead)
+        with pytest.raises(EngineError, match="nobody is there"):
+            async with asyncio.timeout(3.0):
+                while True:
+                    await reader.read()
+                    await asyncio.sleep(0.02)
+        with pytest.raises(EngineError, match="nobody is there"):
+            await reader.read()
 
 
 async def test_the_socket_of_a_rank_is_at_the_base_port_plus_its_number() -> None:
@@ -348,7 +380,7 @@ async def published(
 async def heard(socket: LoadSocket) -> EngineLoad:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            load = await socket.newest()
+            load = socket.newest()
             if load is not None:
                 return load
             await asyncio.sleep(0.01)
@@ -365,7 +397,7 @@ async def test_the_newest_published_load_counts_and_later_versions_may_append() 
         await asyncio.sleep(0.2)
         assert await heard(socket) == EngineLoad(9, 1, 2, 3)
         assert (spoke, socket.speaks) == (False, True)
-        assert await socket.newest() is None, "told once"
+        assert socket.newest() == EngineLoad(9, 1, 2, 3), "it has not changed"
 
 
 @pytest.mark.parametrize(
@@ -401,15 +433,15 @@ async def test_a_socket_that_zmq_gave_up_is_opened_anew() -> None:
         await publisher.send_multipart([b"load", bytes(8), b"x" * 20_000])
         assert (await asyncio.wait_for(publisher.recv(), PATIENCE_S))[:1] == b"\x00", "it hung up"
         clock[0] = 3_000_000
-        assert await socket.newest() is None
+        assert socket.newest() is None
         clock[0] = 3_000_001
-        assert await socket.newest() is None
+        assert socket.newest() is None
         assert (await asyncio.wait_for(publisher.recv(), 3.0))[:1] == b"\x01", "and listens again"
         await publisher.send_multipart([b"load", bytes(8), stat])
         assert (await heard(socket)).running == 7
         clock[0] += 3_000_000
         assert socket.speaks
-        await socket.newest()
+        assert socket.newest() is None, "it was told too long ago"
         await publisher.send_multipart([b"load", bytes(8), stat])
         assert (await heard(socket)).running == 7, "the one that speaks is kept"
 

@@ -42,6 +42,7 @@ class Scene:
         self.agent = WorkerAgent(agent_plan(shards=1), "us-0", epoch=1)
         self.agent.on_engine_load(IDLE, 0)
         self.agent.on_engine_up(1, same_process=False)
+        self.agent.on_attached(replayed=True)
         self.report = UnitReport(self.agent, 0, {}, 1, lease_ms=lease_ms)
         self.stream = ReportStream(
             self.report,

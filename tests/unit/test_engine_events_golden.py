@@ -61,7 +61,7 @@ def tier_of(agent: WorkerAgent, tokens: list[int]) -> str:
     """Tier of a prompt whose two blocks must agree."""
     held: dict[int, int] = {}
     for shard in range(PLAN.shards):
-        keys, tiers = agent.full_report(shard)
+        keys, tiers = agent.told.report(shard)
         held |= dict(zip(keys.tolist(), tiers.tolist(), strict=True))
     keys = prefix_keys(
         namespace(PLAN.model, SALT), np.array(tokens, dtype=np.int32), np.array([4, 8], dtype=np.int32)
@@ -73,6 +73,7 @@ def tier_of(agent: WorkerAgent, tokens: list[int]) -> str:
 @pytest.mark.parametrize("policy", ["write_through", "write_back"])
 def test_tiers_follow_hicache_0_5_11(policy: str) -> None:
     agent, decoder = WorkerAgent(PLAN, "us-0", epoch=1), EventDecoder()
+    agent.on_attached(replayed=True)
     sequence = 0
     seen = {}
     for step in load("hiradix_0.5.11.json"):
@@ -89,6 +90,7 @@ def test_tiers_follow_hicache_0_5_11(policy: str) -> None:
 def test_hicache_0_5_10_reports_no_tier_change(policy: str) -> None:
     """What it holds is claimed in VRAM until it leaves the host."""
     agent, decoder = WorkerAgent(PLAN, "us-0", epoch=1), EventDecoder()
+    agent.on_attached(replayed=True)
     steps = [step for step in load("hiradix_0.5.10.json") if step["policy"] == policy]
     told = [step for step in steps if step["payload_hex"] is not None]
     seen = []
@@ -106,9 +108,9 @@ def test_hicache_0_5_10_reports_no_tier_change(policy: str) -> None:
 
 def test_a_server_0_5_10_is_followed_exactly() -> None:
     agent, decoder = WorkerAgent(PLAN, "us-0", epoch=1), EventDecoder()
+    agent.on_attached(replayed=True)
     twin = NaiveHoldings(namespace(PLAN.model, SALT), 4, registered_lengths(PLAN).tolist(), counted=True)
     at_units: dict[int, int] = {}
-    agent.on_attached(replayed=True)
     for batch in load("server_0.5.10.json"):
         events = decoder.decode(bytes.fromhex(batch["payload_hex"]))
         for event in events:

@@ -64,12 +64,12 @@ def test_what_is_held_is_told_and_lies_in_its_shard() -> None:
     full = held(4_000)
     assert sum(full.count(shard) for shard in range(2)) == 4_000
     for shard in range(2):
-        keys, tiers = full.full_report(shard)
+        keys, tiers = full.report(shard)
         assert set(shard_of(keys, 2).tolist()) == {shard}
         assert len(set(keys.tolist())) == full.count(shard) == keys.size > 1_500
         assert full.digest(shard) == holdings_digest(keys, tiers)
         assert int(keys.max()) < 1 << 63
-        fewer = held(1_000).full_report(shard)[0]
+        fewer = held(1_000).report(shard)[0]
         assert set(fewer.tolist()) < set(keys.tolist())
 
 

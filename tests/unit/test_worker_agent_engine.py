@@ -48,7 +48,7 @@ def agent_of(facts: EngineFacts | None = FACTS) -> WorkerAgent:
 
 
 def claims(agent: WorkerAgent) -> dict[int, int]:
-    reports = [agent.full_report(shard) for shard in range(PLAN.shards)]
+    reports = [agent.told.report(shard) for shard in range(PLAN.shards)]
     return {
         key: tier for keys, tiers in reports for key, tier in zip(keys.tolist(), tiers.tolist(), strict=True)
     }
@@ -80,6 +80,7 @@ def test_an_upgraded_engine_with_other_pages_is_learned_anew() -> None:
     agent.on_engine_up(2, same_process=False)
     assert claims(agent) == {}
     agent.on_batch(0, [stored(8)])
+    agent.on_attached(replayed=True)
     assert claims(agent) == before
 
 
@@ -134,6 +135,7 @@ def test_a_refusal_by_facts_is_lifted_by_other_facts_and_learned_from_the_start(
     agent.on_engine_up(1, same_process=True)
     assert agent.applied == -1, "what it knew was forgotten"
     agent.on_batch(0, [stored(16)])
+    agent.on_attached(replayed=True)
     assert set(claims(agent)) == keys_up_to(len(PROMPT) // 16 * 16)
     assert agent.engine_restarts == 0
 

@@ -124,7 +124,7 @@ def test_whatever_is_lost_nothing_is_claimed_that_is_not_held(
 
 
 def everything(agent: WorkerAgent) -> tuple[np.ndarray, np.ndarray]:
-    keys, tiers = zip(*(agent.full_report(shard) for shard in range(PLAN.shards)), strict=True)
+    keys, tiers = zip(*(agent.told.report(shard) for shard in range(PLAN.shards)), strict=True)
     return np.concatenate(keys), np.concatenate(tiers)
 
 

@@ -52,7 +52,7 @@ class Told:
 def registered(agent: WorkerAgent) -> dict[int, int]:
     found = {}
     for shard in range(2):
-        keys, tiers = agent.full_report(shard)
+        keys, tiers = agent.told.report(shard)
         found |= dict(zip(keys.tolist(), tiers.tolist(), strict=True))
         assert agent.holdings.digest(shard) == holdings_digest(keys, tiers)
         assert agent.holdings.count(shard) == len(keys)
@@ -66,6 +66,7 @@ def test_an_agent_that_went_through_changes_registers_as_one_that_began_with_the
     versions: list[Plan], data: st.DataObject
 ):
     agent, told = WorkerAgent(FIRST, "us-0", epoch=1), Told()
+    agent.on_attached(replayed=True)
     heard: list[list[EngineEvent]] = []
 
     def engine_says() -> None:
@@ -105,6 +106,7 @@ def test_between_two_versions_the_lengths_of_both_are_registered():
 def _of(plan: Plan, heard: list[list[EngineEvent]]) -> dict[int, int]:
     """What an agent that began with this plan has registered after the same."""
     fresh = WorkerAgent(plan, "us-0", epoch=1)
+    fresh.on_attached(replayed=True)
     for batch in heard:
         fresh.on_batch(fresh.applied + 1, batch)
     return registered(fresh)

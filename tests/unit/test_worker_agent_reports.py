@@ -32,6 +32,7 @@ def working_agent() -> WorkerAgent:
     agent = WorkerAgent(agent_plan(shards=1), "us-0", epoch=1)
     agent.on_engine_load(IDLE, 0)
     agent.on_engine_up(1, same_process=False)
+    agent.on_attached(replayed=True)
     return agent
 
 
@@ -131,7 +132,7 @@ class ReportMachine(RuleBasedStateMachine):
             return
         assert self.report.queued <= self.report._limit
         if not (self.report.queued or self.report._chunks or self.report._report_due):
-            keys, tiers = self.agent.full_report(0)
+            keys, tiers = self.agent.told.report(0)
             assert self.unit == dict(zip(keys.tolist(), tiers.tolist(), strict=True))
 
 

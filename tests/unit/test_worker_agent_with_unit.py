@@ -42,9 +42,19 @@ class Couple:
         self.agent.on_engine_load(IDLE, self.now_us)
         if not self.agent.vouches:
             self.agent.on_engine_up(self.agent.epoch, same_process=True)
+            for edits in self.agent.on_attached(replayed=True):
+                self.report.on_edits(edits)
 
-    def engine_restarts(self) -> None:
+    def engine_restarts(self, *replayed: EngineEvent) -> None:
+        """Its ring has a batch for each of `replayed`."""
         for edits in self.agent.on_engine_up(self.agent.epoch + 1, same_process=False):
+            self.report.on_edits(edits)
+        for event in replayed:
+            self.batch(event)
+            self.exchange()
+            self.unit.tick(self.now_us)
+            assert not self.unit.holdings("us-0")[0].size, "part of a past is no truth"
+        for edits in self.agent.on_attached(replayed=True):
             self.report.on_edits(edits)
 
     def batch(self, *events: EngineEvent) -> None:
@@ -80,7 +90,7 @@ class Couple:
             self.unit.tick(self.now_us)
 
     def agree(self) -> bool:
-        held = self.agent.full_report(0)
+        held = self.agent.told.report(0)
         known = self.unit.holdings("us-0")
         return _pairs(*held) == _pairs(*known)
 
@@ -145,4 +155,14 @@ def test_an_engine_that_stays_down_is_cleared_by_its_lease() -> None:
     assert len(couple.agent.holdings) == 1
     couple.engine_answers()
     couple.pass_time(3)
+    assert couple.agree() and couple.unit.entries == 1
+
+
+def test_nothing_is_claimed_of_a_past_that_is_still_being_replayed() -> None:
+    couple = Couple()
+    couple.batch(block(1, "GPU"))
+    couple.exchange()
+    assert couple.agree() and couple.unit.entries == 1
+    couple.engine_restarts(block(2, "GPU"), block(3, "GPU"), BlockRemoved((2,), "GPU"))
+    couple.exchange()
     assert couple.agree() and couple.unit.entries == 1

@@ -21,6 +21,8 @@ _TOPIC: Final = b"load"
 _QUEUED: Final = 256
 """Loads between two looks: engines tell one every few steps. What overflows was older than nothing."""
 _FRAME_BYTES: Final = 16 << 10
+_STANDS_US: Final = 1_200_000
+"""SGLang tells a load when it changes, and an unchanged one again after a second."""
 
 
 class _LoadStat(msgspec.Struct, frozen=True, array_like=True, tag="LoadStat"):
@@ -73,7 +75,7 @@ async def load_endpoint(client: EngineClient, url: str, rank: int | None) -> str
 
 
 class LoadSocket:
-    """What was published since the last look. Reconnects by itself; close it.
+    """The load that an engine last published. Reconnects by itself; close it.
 
     ZMQ gives a connection up for good that brought a frame longer than it may be. So a socket that has been
     quiet for too long is replaced.
@@ -82,12 +84,13 @@ class LoadSocket:
     def __init__(
         self, context: zmq.asyncio.Context, endpoint: str, now_us: Callable[[], int], quiet_ms: int
     ) -> None:
-        """`quiet_ms`: SGLang repeats a load that has not changed every second. Errors: EngineError."""
+        """`quiet_ms`: a socket that has brought nothing for so long is opened anew. Errors: EngineError."""
         self._context = context
         self._endpoint = endpoint
         self._now_us = now_us
         self._quiet_us = quiet_ms * 1_000
         self._heard_at_us: int | None = None
+        self._newest: EngineLoad | None = None
         self.malformed = 0
         """Messages that were no load. Monotonic."""
         self._incoming = self._opened()
@@ -98,8 +101,8 @@ class LoadSocket:
         """Whether a load came lately."""
         return self._heard_at_us is not None and self._now_us() - self._heard_at_us <= self._quiet_us
 
-    async def newest(self) -> EngineLoad | None:
-        """The last load of those that came since the last call; None when none did."""
+    def newest(self) -> EngineLoad | None:
+        """The load now; None when it was not told lately."""
         newest: EngineLoad | None = None
         for _ in range(_QUEUED):
             frames = self._incoming.take()
@@ -109,11 +112,13 @@ class LoadSocket:
                 newest = _load(frames)
             except MalformedError:
                 self.malformed += 1
+        now_us = self._now_us()
         if newest is not None:
-            self._heard_at_us = self._now_us()
-        elif not self.speaks and self._now_us() - self._opened_at_us > self._quiet_us:
+            self._newest, self._heard_at_us = newest, now_us
+        elif not self.speaks and now_us - self._opened_at_us > self._quiet_us:
             self._open_anew()
-        return newest
+        stands = self._heard_at_us is not None and now_us - self._heard_at_us <= _STANDS_US
+        return self._newest if stands else None
 
     def close(self) -> None:
         """Stop listening."""

@@ -20,15 +20,19 @@ _QUIET_MS = 3_000
 """Three heartbeats of SGLang's load publisher."""
 _LOOK_AGAIN_US: Final = 60_000_000
 """After a better source than the one in use was not there, or made no sense."""
+_ASK_US: Final = 1_000_000
+"""Between two questions to an engine that publishes. What publishes is not what answers requests: only an
+answer says that the engine lives."""
 
 
 class LoadReader:
     """Asks for the sources in order of worth, takes the first that is there, and asks again when it is gone.
 
     The order: `/v1/loads`, and beside it what the engine publishes, where it does; `/get_load`; `/metrics`.
-    Published loads come without a question. While none comes, as from an idle engine, `/v1/loads` is asked:
-    its answers say that the engine lives. An engine that does not answer at all is no reason to choose.
-    Better sources than the one taken are tried again each minute.
+    Of an engine that publishes, the load last published counts, and `/v1/loads` is asked once a second: its
+    answers say that the engine lives. While nothing comes, as from an engine that sleeps, it is asked each
+    time. An engine that does not answer at all is no reason to choose. Better sources than the one taken are
+    tried again each minute.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class LoadReader:
         self._source: LoadSource | None = None
         self._better: list[LoadSource] = []
         self._look_again_at_us = 0
+        self._ask_at_us = 0
         self._socket: LoadSocket | None = None
         self._malformed_before = 0
         self.kind: SourceKind | None = None
@@ -92,6 +97,7 @@ class LoadReader:
         """The engine is another, or may be: choose anew at the next question."""
         self._source = None
         self._better = []
+        self._ask_at_us = 0
         self._close_socket()
 
     def close(self) -> None:
@@ -167,11 +173,12 @@ class LoadReader:
 
     async def _from(self, source: LoadSource) -> EngineLoad:
         if self._socket is not None:
-            published = await self._socket.newest()
-            if published is not None:
+            published = self._socket.newest()
+            if published is not None and self._now_us() < self._ask_at_us:
                 self._heard(SourceKind.LOAD_SOCKET, published)
                 return published
         load = await source.read(self._client)
+        self._ask_at_us = self._now_us() + _ASK_US
         quiet = self._socket is not None and self._socket.speaks
         self._heard(SourceKind.LOAD_SOCKET if quiet else source.kind, load)
         return load
