@@ -61,7 +61,7 @@ test-e2e: setup-dev
 	$(BIN)/python -m pytest tests/e2e
 	$(BIN)/python -m pytest tests/engines
 
-test-engines: setup-dev ## Real SGLang servers and caches on CPUs: 20 minutes, 6 GB in .venv-engines (docs/deploy-engines.md)
+test-engines: setup-dev ## Real SGLang servers and caches on CPUs: 15 minutes, 6 GB in .venv-engines (docs/deploy-engines.md)
 	$(BIN)/python -m tests.engines.real.install $(ENGINES)
 	KVCOMPASS_ENGINES="$(ENGINES)" $(BIN)/python -m pytest tests/engines
 	KVCOMPASS_ENGINES="$(ENGINES)" $(BIN)/python -m pytest tests/conformance --timeout 600

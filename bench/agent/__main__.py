@@ -36,7 +36,8 @@ RATE = 2_000
 """Blocks a second that are promised."""
 RUNS = ((16, "0.5.23"), (16, "0.5.10"), (64, "0.5.23"))
 """Tokens a block, and the version of SGLang that the double plays."""
-AIMS = {"share_of_core": 0.03, "resident_mb": 150, "late_p99_ms": 20}
+AIMS = {"agent_share": 0.03, "agent_mb": 150, "late_p99_ms": 20}
+"""What each of a run's figures is to be at most."""
 
 _WORKS = 1_000
 
@@ -65,6 +66,8 @@ def main() -> None:
     works += [_work_us() for _ in range(_WORKS)]
     slowdown = median(works) / min(works)
     print(_blocks_table(blocks), _memory_table(memory), _processes_table(processes), sep="\n\n")
+    for line in _missed(processes):
+        print(line)
     print(f"\nthe machine was busy: everything took {slowdown:.1f} times as long as it need")
     if options.json:
         machine = {"processor": platform.machine(), "cpus": os.cpu_count(), "load": os.getloadavg()[0]}
@@ -86,6 +89,16 @@ def _work_us() -> float:
     for i in range(1_000):
         table[i * 7_919 % 1_009] = i
     return 1e6 * (thread_time() - began)
+
+
+def _missed(found: list[ProcessCosts]) -> list[str]:
+    """A line for each aim that a run missed."""
+    return [
+        f"aim missed: {each.page}, {each.version}: {name} is {value:.3g}, and {most:g} is aimed at"
+        for each in found
+        for name, most in AIMS.items()
+        if (value := getattr(each, name)) > most
+    ]
 
 
 def _blocks_table(found: list[BlockCosts]) -> str:

@@ -77,6 +77,8 @@ class BlockTree:
         self._block_bytes = block_size * _TOKEN.itemsize
         self._counted = counted
         self._limits = limits
+        self.repeated = 0
+        """Copies in VRAM beyond a block's first. Those of detached blocks that were dropped stay in it."""
         self.counters = TreeCounters()
 
     def __len__(self) -> int:
@@ -135,11 +137,7 @@ class BlockTree:
                 self.counters.unknown_removals += 1
                 done += 1
                 continue
-            if not done and run.hashes[-len(hashes) :] == hashes:
-                first, count = len(run.hashes) - len(hashes), len(hashes)
-            else:
-                first = run.hashes.index(hashes[done])
-                count = _in_common(run.hashes, first, hashes, done)
+            first, count = _named_of(run.hashes, hashes, done)
             done += count
             if first and first + count == len(run.hashes) and run.vram + run.dram == 1:
                 self._forest.shorten(run, first)
@@ -147,6 +145,7 @@ class BlockTree:
             run = self._forest.isolated(run, first, first + count)
             if tier is Tier.VRAM:
                 run.vram -= 1
+                self.repeated -= len(run.hashes) if run.vram else 0
             else:
                 run.dram -= 1
             if run.vram or run.dram:
@@ -157,6 +156,7 @@ class BlockTree:
     def clear(self) -> None:
         """Forget every block, in every tier."""
         self._forest.clear()
+        self.repeated = 0
 
     def use_block_size(self, block_size: int) -> None:
         """Blocks have so many tokens from here on, of which every length is a multiple. None is resident."""
@@ -263,9 +263,24 @@ class BlockTree:
 
     def _note(self, run: BlockRun, tier: Tier) -> None:
         if tier is Tier.VRAM:
+            self.repeated += len(run.hashes) if self._counted and run.vram else 0
             run.vram = run.vram + 1 if self._counted else 1
         else:
             run.dram = run.dram + 1 if self._counted else 1
+
+
+def _named_of(own: tuple[BlockHash, ...], hashes: tuple[BlockHash, ...], done: int) -> tuple[int, int]:
+    """Which of a run's own blocks are named from `done` on: first and count.
+
+    They are named in their order or, as engines evict, from the run's last one backwards.
+    """
+    if not done and own[-len(hashes) :] == hashes:
+        return len(own) - len(hashes), len(hashes)
+    if own[-1] == hashes[done]:
+        count = _in_common(own[::-1], 0, hashes, done)
+        return len(own) - count, count
+    first = own.index(hashes[done])
+    return first, _in_common(own, first, hashes, done)
 
 
 def _in_common(one: tuple[BlockHash, ...], first: int, other: tuple[BlockHash, ...], second: int) -> int:

@@ -28,6 +28,8 @@ _TIER_OF_MEDIUM: Final[Mapping[str | None, Tier]] = {
 """SGLang says CPU_PINNED and vLLM CPU; both have media behind these, which are no tier of the index."""
 _UNTOLD_TIERS: Final = dict.fromkeys(_TIER_OF_MEDIUM, Tier.DRAM)
 """Of an engine that does not say what moves to its host tier: what it holds may be there."""
+_CHUNKED: Final = "CPU"
+"""vLLM's host tier has blocks of its own, each told as one store: a request finds all of one or nothing."""
 _TOKEN: Final = np.dtype("<i4")
 
 
@@ -42,6 +44,8 @@ class EventCounters:
     """Events about a medium that is no tier of the index (disk, remote store); ignored."""
     foreign_scopes: int = 0
     """Stores of blocks under a salt, an adapter or extra keys, or below such blocks; ignored."""
+    coarse_copies: int = 0
+    """Copies on the host that a request finds only together, among which a length may end; ignored."""
     malformed: int = 0
     """Stores whose tokens are not hashes x block size; ignored."""
 
@@ -61,11 +65,15 @@ class EventIntake:
     blocks of any scope are other people's.
     """
 
-    def __init__(self, tree: BlockTree, block_size: int, *, foreign_max: int) -> None:
-        """`block_size`: tokens; `foreign_max`: names of other scopes' blocks kept."""
+    def __init__(self, tree: BlockTree, block_size: int, quantum: int, *, foreign_max: int) -> None:
+        """`block_size`, `quantum`: tokens; `foreign_max`: names of other scopes' blocks kept."""
         self._tree = tree
         self.block_size = block_size
         """Tokens a block of the engine."""
+        self.quantum = quantum
+        """Of which every registered length is a multiple, tokens."""
+        self.shared = False
+        """Other scopes' blocks have been in the cache since it was last cleared."""
         self._tiers = _TIER_OF_MEDIUM
         self._foreign = ForeignBlocks(foreign_max)
         self.counters = EventCounters()
@@ -101,11 +109,11 @@ class EventIntake:
         """Nothing is resident, and names may be given anew."""
         self._tree.clear()
         self._foreign.clear()
+        self.shared = False
 
     def _store(self, event: BlockStored) -> None:
         if event.scope or (self._foreign and event.parent in self._foreign):
-            self.counters.foreign_scopes += 1
-            self._foreign.note(event.hashes)
+            self._leave(event.hashes)
             return
         tier = self._tier(event.medium)
         if tier is None:
@@ -113,9 +121,35 @@ class EventIntake:
         if not event.hashes or len(event.tokens) != len(event.hashes) * self.block_size:
             self.counters.malformed += 1
             return
-        data = event.tokens.astype(_TOKEN, copy=False).tobytes()
-        self._tree.store(event.hashes, event.parent, data, tier)
-        self.counters.stored_blocks += len(event.hashes)
+        hashes, tokens = event.hashes, event.tokens
+        own = self._own_beginning(hashes)
+        if own < len(hashes):
+            self._leave(hashes[own:])
+            if not own:
+                return
+            hashes, tokens = hashes[:own], tokens[: own * self.block_size]
+        if event.medium == _CHUNKED and self.quantum % len(tokens):
+            self.counters.coarse_copies += 1
+            return
+        self._tree.store(hashes, event.parent, tokens.astype(_TOKEN, copy=False).tobytes(), tier)
+        self.counters.stored_blocks += len(hashes)
+
+    def _leave(self, hashes: tuple[BlockHash, ...]) -> None:
+        """They are another scope's."""
+        self.counters.foreign_scopes += 1
+        self.shared = True
+        self._foreign.note(hashes)
+
+    def _own_beginning(self, hashes: tuple[BlockHash, ...]) -> int:
+        """How many blocks of a chain, from its first on, are not known to be another scope's.
+
+        vLLM's copies on the host are told without the scope that their blocks were told with, under the same
+        names, which no blocks of another scope have.
+        """
+        if not self._foreign:
+            return len(hashes)
+        foreign = (at for at, name in enumerate(hashes) if name in self._foreign and name not in self._tree)
+        return next(foreign, len(hashes))
 
     def _copy(self, event: BlocksCopied) -> None:
         own = () if event.scope else self._own(event.hashes)

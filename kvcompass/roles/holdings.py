@@ -71,7 +71,7 @@ class Holdings:
             counted=repeated_stores is RepeatedStores.COUNTED,
             limits=limits,
         )
-        self._intake = EventIntake(self._tree, block_size, foreign_max=limits.detached)
+        self._intake = EventIntake(self._tree, block_size, _quantum(lengths), foreign_max=limits.detached)
         self._held: dict[int, int] = {}
         """Length << 2 | tier by key, held keys only; those above the cap's length are not reported."""
         self._counts: Counter[int] = Counter()
@@ -91,6 +91,16 @@ class Holdings:
     def blocks(self) -> int:
         """Resident blocks, detached ones too."""
         return len(self._tree)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Resident blocks, each as often as it was stored in VRAM."""
+        return len(self._tree) + self._tree.repeated
+
+    @property
+    def is_shared(self) -> bool:
+        """Blocks that are not counted here have been in the cache since it was last cleared."""
+        return self._intake.shared
 
     @property
     def detached(self) -> int:
@@ -166,6 +176,7 @@ class Holdings:
         if lengths.tolist() != self._lengths:
             self._lengths = lengths.tolist()
             self._tree.use_lengths(self._lengths)
+            self._intake.quantum = _quantum(lengths)
         self._keys_max = keys_max
         self._cap = LengthCap(self._lengths, keys_max)
         return self._capped_edits(self._changes())
@@ -246,6 +257,11 @@ class Holdings:
             else:
                 by_shard[shard] = {key: after}
         return tuple([ShardEdits(shard, tiers) for shard, tiers in by_shard.items()])
+
+
+def _quantum(lengths: npt.NDArray[np.int32]) -> int:
+    """The largest number of tokens of which every length is a multiple."""
+    return int(np.gcd.reduce(lengths))
 
 
 def _up_to(length: int, held: int) -> int:

@@ -84,7 +84,7 @@ class WorkerAgent:
         self._identified = False
         self._attached = False
         self._learning = True
-        """The past of an engine's process is being replayed: part of it is no truth, and units are told nothing."""
+        """The past of an engine's process is being replayed: part of it is no truth, and nobody is told."""
         self._complete = True
         self._rules = self._rules_of(None)
         """By which events are taken in."""
@@ -93,7 +93,8 @@ class WorkerAgent:
         """Of the events. Who reads them says when some wait, and when none does."""
         self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._engine_load = _UNTOLD
-        self._loaded_at_us = 0
+        self._heard_at_us = 0
+        self._answered_at_us = 0
         self._lease_us = plan.routing.lease_ms * 1_000
         self.holdings = Holdings(
             namespace(plan.model, salt),
@@ -177,14 +178,19 @@ class WorkerAgent:
         return self._identified and not self.engine.is_silent and not self.lag.is_late
 
     def may_renew(self, now_us: int) -> bool:
-        """Whether the lease may be renewed: the engine has answered within a sixth of it, and its events have
-        waited for no longer.
+        """Whether the lease may be renewed: the engine has answered within `answers_within_us`, and its
+        events have waited for no longer.
 
         So a lease ends soon after the last answer, whether the engine is gone or hangs, however late that is
         noticed. `vouches` goes on meanwhile: it may be busy, and is renewed once it answers.
         """
-        most_us = self._lease_us // 6
-        return self.vouches and max(now_us - self._loaded_at_us, self.lag.us(now_us)) <= most_us
+        waited_us = max(now_us - self._answered_at_us, self.lag.us(now_us))
+        return self.vouches and waited_us <= self.answers_within_us
+
+    @property
+    def answers_within_us(self) -> int:
+        """Age at which an answer of the engine is too old to renew the lease: a sixth of the lease."""
+        return self._lease_us // 6
 
     @property
     def told(self) -> ToldHoldings:
@@ -333,13 +339,23 @@ class WorkerAgent:
         self._go_by_facts()
         return withdrawn
 
-    def on_engine_load(self, load: EngineLoad, now_us: int) -> None:
-        """Take in an answer of the engine's load endpoint."""
+    def on_engine_load(
+        self, load: EngineLoad, now_us: int, *, heard_us: int | None = None, answered_us: int | None = None
+    ) -> None:
+        """Take in the engine's load.
+
+        Args:
+            load: As it is now, for all that is known.
+            now_us: On the agent's clock.
+            heard_us: When the engine told it; None: now.
+            answered_us: When the engine last answered a question; None: now, with this load.
+        """
         self._reachable = True
         self._estimate.on_engine_load(load)
         self.engine.on_load(load, now_us)
         self._engine_load = load
-        self._loaded_at_us = now_us
+        self._heard_at_us = now_us if heard_us is None else heard_us
+        self._answered_at_us = now_us if answered_us is None else answered_us
         self.lag.look(now_us, self._lease_us)
 
     def load(self, now_us: int) -> WorkerLoad | None:
@@ -349,7 +365,7 @@ class WorkerAgent:
         if not self._reachable:
             told, state, age_us = _UNTOLD, WorkerState.UNREACHABLE, 0
         else:
-            told, age_us = self._engine_load, now_us - self._loaded_at_us
+            told, age_us = self._engine_load, now_us - self._heard_at_us
             state = WorkerState.READY if self.refusal is None else WorkerState.DRAINING
         return WorkerLoad(
             worker_id=self.worker.id,
@@ -365,13 +381,16 @@ class WorkerAgent:
 
     @property
     def seen(self) -> WorkerNow:
-        """What a replica's prefill goes by. Blocks that only DRAM has count as in VRAM: more, not less."""
+        """What a replica's prefill goes by. Blocks that only DRAM has count as in VRAM: more, not less.
+
+        A cache that has other scopes' blocks too is not known exactly.
+        """
         return WorkerNow(
             serves=self._reachable is True and self.refusal is None and not self.worker.drain,
-            exact=self.state is AgentState.EXACT,
+            exact=self.state is AgentState.EXACT and not self.holdings.is_shared,
             load=self._engine_load,
-            heard_at_us=self._loaded_at_us,
-            cached_tokens=self.holdings.blocks * self.holdings.block_size,
+            heard_at_us=self._heard_at_us,
+            cached_tokens=self.holdings.cached_blocks * self.holdings.block_size,
         )
 
     def _other_pages(self, reported: int, events: Sequence[EngineNews]) -> tuple[ShardEdits, ...]:

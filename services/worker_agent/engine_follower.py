@@ -146,11 +146,15 @@ class EngineFollower:
     async def _predicted(self) -> None:
         """Its events are of no use. Return when the engine stops answering."""
         asking = asyncio.create_task(self.inquiry.keep_asking(self.attach_anew), name="engine facts")
+        gone = asyncio.create_task(self._gone.wait(), name="engine gone")
         try:
-            await self._gone.wait()
+            await asyncio.wait((asking, gone), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                asking.result()
         finally:
             asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            gone.cancel()
+            await asyncio.gather(asking, gone, return_exceptions=True)
 
     async def _attach(self, live: LiveEvents) -> None:
         await live.connect(self._timeout_s)
@@ -165,6 +169,8 @@ class EngineFollower:
 
     def _engine_up(self, *, same_process: bool, first: bool) -> None:
         epoch = self._agent.epoch if same_process or first else self._new_epoch()
+        if not same_process:
+            self.decoder.forget_groups()
         self._publish(self._agent.on_engine_up(epoch, same_process=same_process))
 
     async def _follow(self, live: LiveEvents) -> str:
@@ -173,12 +179,13 @@ class EngineFollower:
         broken = asyncio.create_task(live.disconnected(), name="engine events monitor")
         gone = asyncio.create_task(self._gone.wait(), name="engine gone")
         anew = asyncio.create_task(self._anew.wait(), name="engine anew")
-        ends = {reading, broken, gone, anew}
-        tasks = ends | {asyncio.create_task(self.inquiry.keep_asking(self.attach_anew), name="engine facts")}
+        asking = asyncio.create_task(self.inquiry.keep_asking(self.attach_anew), name="engine facts")
+        tasks = reading, broken, gone, anew, asking
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                reading.result()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for endless in (reading, asking):
+                if endless.done():
+                    endless.result()
             if anew.done():
                 self._anew.clear()
                 return "it is attached to anew"

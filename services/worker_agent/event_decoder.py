@@ -64,6 +64,10 @@ class EventDecoder:
         self._groups = CacheGroups()
         self.counters = DecoderCounters()
 
+    def forget_groups(self) -> None:
+        """Another process of the engine speaks from here on, whose groups may be others."""
+        self._groups = CacheGroups()
+
     def decode(self, payload: bytes) -> list[EngineNews]:
         """Return a batch's events, in order; `EventsLost` in the place of one that cannot be understood.
 

@@ -54,7 +54,7 @@ async def put_through(
             timeout_s=settings.answer_timeout_ms / 1_000,
         )
     except NotThereError:
-        if detail := await _other_models(client, plan.model.id):
+        if detail := await other_models(client, plan.model.id):
             return Difference(Cause.MODEL, detail=detail)
         raise
     salt = next(group.salt for group in plan.sharing_groups if group.id == worker.sharing_group)
@@ -73,11 +73,11 @@ async def put_through(
         await asyncio.sleep(_LOOK_S)
     if not isinstance(verdict, Difference) or verdict.cause not in (Cause.TOKENIZER, Cause.CHAT_TEMPLATE):
         return verdict
-    detail = await _other_models(client, plan.model.id)
+    detail = await other_models(client, plan.model.id)
     return replace(verdict, cause=Cause.MODEL, detail=detail) if detail else verdict
 
 
-async def _other_models(client: EngineClient, model: str) -> str:
+async def other_models(client: EngineClient, model: str) -> str:
     """What an engine serves instead of the plan's model, in words; empty when it serves that."""
     names = await served_models(client)
     if not names or model in names:

@@ -243,7 +243,7 @@ class ServedWorker:
                 restarts = self.agent.engine_restarts
                 self.loads.reconsider()
             try:
-                load = await self.loads.read()
+                told = await self.loads.read(recent_us=self.agent.answers_within_us // 2)
             except EngineError as error:
                 failures += 1
                 self.load_failures += 1
@@ -255,7 +255,9 @@ class ServedWorker:
                 failures = 0
                 self.load_problem = ""
                 before = self.agent.state
-                self.agent.on_engine_load(load, now_us())
+                self.agent.on_engine_load(
+                    told.load, now_us(), heard_us=told.heard_us, answered_us=told.answered_us
+                )
                 if self.agent.state is not before:
                     self._state_changed()
                 self._judge_kind()

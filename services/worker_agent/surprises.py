@@ -10,6 +10,7 @@ _Counters = dict[str, Callable[[ServedWorker], int]]
 IGNORED: Final[_Counters] = {
     "unknown_medium": lambda w: w.agent.holdings.events.unknown_media,
     "foreign_scope": lambda w: w.agent.holdings.events.foreign_scopes,
+    "coarse_copy": lambda w: w.agent.holdings.events.coarse_copies,
     "malformed": lambda w: w.agent.holdings.events.malformed + w.follower.decoder.counters.malformed_events,
     "unknown_event": lambda w: w.follower.decoder.counters.unknown_events,
     "other_group": lambda w: w.follower.decoder.counters.other_groups,

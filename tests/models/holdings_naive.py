@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
+from itertools import takewhile
 
 import numpy as np
 
@@ -48,10 +49,15 @@ class NaiveHoldings:
             return
         elif isinstance(event, BlockStored):
             tokens = event.tokens.tolist()
-            if not event.hashes or len(tokens) != len(event.hashes) * self.block_size:
+            if len(tokens) != len(event.hashes) * self.block_size:
                 return
-            parents = (event.parent, *event.hashes)
-            for i, (block_hash, parent) in enumerate(zip(event.hashes, parents, strict=False)):
+            own = [*takewhile(lambda name: name not in self.foreign or name in self.blocks, event.hashes)]
+            self.foreign.update(event.hashes[len(own) :])
+            found_together = len(own) * self.block_size if event.medium == "CPU" else 1
+            if any(length % (found_together or 1) for length in self.lengths):
+                return
+            parents = (event.parent, *own)
+            for i, (block_hash, parent) in enumerate(zip(own, parents, strict=False)):
                 piece = tuple(tokens[i * self.block_size : (i + 1) * self.block_size])
                 self.store(block_hash, parent, piece, MEDIA[event.medium])
         elif isinstance(event, BlocksCopied):

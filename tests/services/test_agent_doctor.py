@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,9 +29,10 @@ from services.worker_agent.doctor.facts_checks import Flags, Words, facts_checks
 from services.worker_agent.doctor.own_reading import OwnReading
 from services.worker_agent.doctor.patient import Named, PatientError, patient
 from services.worker_agent.doctor.probe_checks import probe_checks, untold
-from services.worker_agent.doctor.report import as_json, as_lines, exit_status
+from services.worker_agent.doctor.report import EXIT_UNASKED, as_json, as_lines, exit_status
 from services.worker_agent.doctor.socket_checks import Heard, load_check, replay_check
 from services.worker_agent.engine_client import EngineClient
+from services.worker_agent.load_sources import reader
 from tests.models.example_plan import THREE_REGIONS
 from tests.models.ports import free_address
 
@@ -325,6 +327,21 @@ def test_a_time_that_is_none_is_refused(seconds: str, capsys: pytest.CaptureFixt
     assert "--timeout" in capsys.readouterr().err
 
 
+async def test_who_says_nothing_in_time_was_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert await asyncio.to_thread(main, ["--engine", url, "--timeout", "0.3"]) == EXIT_UNASKED
+    assert capsys.readouterr().err.startswith("--engine: nothing answers at")
+
+
+async def test_an_engine_of_another_model_without_events_is_not_sent_for_a_template(tmp_path: Path) -> None:
+    async with engine(event_endpoint="", replay_endpoint="") as server:
+        other = replace(THREE_REGIONS, model=replace(THREE_REGIONS.model, id="another"))
+        checks = await of(server, written(other, tmp_path), dialled=False, events="")
+        assert checks["probe"].mark is Mark.FAIL
+        assert "not another" in checks["probe"].said and "template" not in checks["probe"].fix
+
+
 def test_the_agents_own_help_names_the_doctor(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,6 +401,8 @@ async def test_an_engine_that_does_not_answer_is_not_examined() -> None:
     [
         (Named(), "--engine"),
         (Named(engine="127.0.0.1:30000"), "--engine"),
+        (Named(engine="http://[::1"), "--engine"),
+        (Named(engine="http://h:99999"), "--engine"),
         (Named(engine="http://h:1", api_key_file=Path("/nowhere/key")), "--api-key-file"),
     ],
 )
@@ -457,3 +476,22 @@ def test_a_report_counts_its_lines() -> None:
         "said": "y",
         "fix": "--flag",
     }
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_load_that_is_said_to_come_by_itself_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    closed = f"tcp://{free_address()}"
+
+    async def elsewhere(*_: object) -> str:
+        return closed
+
+    if not is_open:
+        monkeypatch.setattr(reader, "load_endpoint", elsewhere)
+    async with engine(event_profile="0.5.23", load_publish_endpoint=f"tcp://{free_address()}") as server:
+        load = (await of(server))["load"]
+    if is_open:
+        assert (load.mark, load.said[:11]) == (Mark.OK, "load_socket")
+    else:
+        assert load.mark is Mark.WARN and closed in load.said and "port" in load.fix

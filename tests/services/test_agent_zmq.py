@@ -49,9 +49,9 @@ async def test_events_replays_and_loads_come_from_an_address_of_either_kind(host
                 assert await first == (7, b"batch")
             await loads.recv()
             await loads.send_multipart([b"load", bytes(8), msgspec.msgpack.encode(["LoadStat", 3, 0, 0, 0])])
-            while (load := load_socket.newest()) is None:  # noqa: ASYNC110
+            while (published := load_socket.newest()) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            assert load.running == 3
+            assert published.load.running == 3
     finally:
         load_socket.close()
         context.destroy(linger=0)

@@ -272,3 +272,27 @@ def test_unknown_events_are_counted() -> None:
 def test_what_is_no_batch_is_an_error(payload: bytes) -> None:
     with pytest.raises(BatchError):
         EventDecoder().decode(payload)
+
+
+def test_removals_of_one_medium_are_one_event_in_every_form() -> None:
+    gone = [["BlockRemoved", [n], "GPU", 0] for n in (3, 2, 1)]
+    maps = [
+        {"type": "BlockRemoved", "block_hashes": [n], "medium": "GPU", "group_idx": None} for n in (3, 2, 1)
+    ]
+    decoder = EventDecoder()
+    decode(FIELDS | {"group_idx": 0}, decoder=decoder)
+    assert decode(*gone, decoder=decoder) == decode(*maps) == [BlockRemoved((3, 2, 1), "GPU")]
+    maps[1]["medium"] = "CPU"
+    assert [event.hashes for event in decode(*maps)] == [(3,), (2,), (1,)]  # type: ignore[union-attr]
+
+
+def test_the_groups_of_another_process_are_learned_anew() -> None:
+    full, window = (
+        {"group_idx": 0, "kv_cache_spec_kind": kind} for kind in ("full_attention", "sliding_window")
+    )
+    for forgets, expected in ((False, [EventsLost(removals=True)]), (True, [])):
+        decoder = EventDecoder()
+        decode(FIELDS | full, decoder=decoder)
+        if forgets:
+            decoder.forget_groups()
+        assert decode(FIELDS | window, decoder=decoder) == expected

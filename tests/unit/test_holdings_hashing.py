@@ -144,7 +144,7 @@ def test_a_move_between_tiers_hashes_nothing() -> None:
     agent, prompt = empty(), Prompt(tokens(4_096, 6))
     agent.apply([prompt.told()])
     before = CountingHasher.tokens
-    agent.apply([prompt.told(medium="CPU"), BlockRemoved(tuple(prompt.names), "GPU")])
+    agent.apply([prompt.told(medium="CPU_PINNED"), BlockRemoved(tuple(prompt.names), "GPU")])
     agent.apply([prompt.told()])
     assert CountingHasher.tokens == before
     check(agent, prompt)

@@ -176,3 +176,32 @@ def test_blocks_that_are_each_others_parents_do_not_fill_the_tree() -> None:
     agent.apply([BlockRemoved((A,), "GPU"), stored([A], None, TOKENS[:2], "GPU")])
     assert tiers(agent) == VRAM
     assert agent.tree.refused_blocks == 0
+
+
+def test_a_spelled_copy_of_another_scopes_blocks_is_not_credited_either() -> None:
+    """vLLM's copies on the host are told without the salt of their blocks, under the same names."""
+    agent = holdings()
+    agent.apply([stored([A], None, TOKENS[:2], "GPU", "salt"), stored([B], A, TOKENS[2:4], "GPU")])
+    assert agent.apply([stored([A], None, TOKENS[:2], "CPU"), stored([B], A, TOKENS[2:4], "CPU")]) == ()
+    agent.apply([stored([C, B], None, [9, 9, *TOKENS[2:4]], "GPU")])
+    assert (agent.blocks, agent.events.foreign_scopes) == (1, 5)
+
+
+def test_copies_found_together_are_credited_only_where_a_length_cannot_end_among_them() -> None:
+    agent = holdings()
+    agent.apply([stored(HASHES, None, TOKENS, "CPU")])
+    assert (tiers(agent), agent.events.coarse_copies, agent.left_out) == (NONE, 1, 0)
+    agent.apply([stored([A], None, TOKENS[:2], "CPU"), stored([B, C, D], A, TOKENS[2:], "CPU_PINNED")])
+    assert (tiers(agent), agent.events.coarse_copies) == (DRAM, 1)
+
+
+def test_blocks_leave_from_a_prompts_end() -> None:
+    agent = holdings()
+    agent.apply([stored(HASHES, None, TOKENS, "GPU"), stored(HASHES, None, TOKENS, "GPU")])
+    assert agent.cached_blocks == 8
+    agent.apply([BlockRemoved((D, C, B), "GPU")])
+    assert (tiers(agent), agent.cached_blocks) == (VRAM, 5)
+    agent.apply([BlockRemoved((D, C), "GPU")])
+    assert (tiers(agent), agent.cached_blocks) == ([Tier.VRAM, Tier.VRAM, Tier.NONE], 3)
+    agent.apply([AllBlocksCleared()])
+    assert agent.cached_blocks == 0

@@ -51,12 +51,12 @@ def test_one_block_in_dram_makes_everything_longer_dram(agent: Holdings) -> None
 
 
 def test_a_copy_in_dram_changes_nothing_while_vram_has_it(agent: Holdings) -> None:
-    assert agent.apply([stored(HASHES, None, TOKENS, "CPU")]) == ()
-    assert agent.apply([BlockRemoved(tuple(HASHES), "CPU")]) == ()
+    assert agent.apply([stored(HASHES, None, TOKENS, "CPU_PINNED")]) == ()
+    assert agent.apply([BlockRemoved(tuple(HASHES), "CPU_PINNED")]) == ()
 
 
 def test_removals_are_idempotent(agent: Holdings) -> None:
-    assert agent.apply([BlockRemoved((999,), "GPU"), BlockRemoved(tuple(HASHES), "CPU")]) == ()
+    assert agent.apply([BlockRemoved((999,), "GPU"), BlockRemoved(tuple(HASHES), "CPU_PINNED")]) == ()
     agent.apply([BlockRemoved(tuple(HASHES), "GPU")])
     assert agent.apply([BlockRemoved(tuple(HASHES), "GPU")]) == ()
     assert (agent.blocks, len(agent)) == (0, 0)
@@ -64,7 +64,7 @@ def test_removals_are_idempotent(agent: Holdings) -> None:
 
 
 def test_a_clear_withdraws_every_tier(agent: Holdings) -> None:
-    agent.apply([stored([201], None, [9, 9], "CPU")])
+    agent.apply([stored([201], None, [9, 9], "CPU_PINNED")])
     edits = agent.apply([AllBlocksCleared()])
     assert not isinstance(edits, BlockSizeMismatch)
     assert [tier for edit in edits for tier in edit.tiers.values()] == [Tier.NONE] * 4
@@ -102,7 +102,7 @@ def test_a_store_told_again_is_the_same_store_where_it_is_idempotent() -> None:
 
 
 def test_equal_tokens_under_two_names_are_one_key(agent: Holdings) -> None:
-    assert agent.apply([stored([301, 302], None, TOKENS[:4], "CPU")]) == ()
+    assert agent.apply([stored([301, 302], None, TOKENS[:4], "CPU_PINNED")]) == ()
     agent.apply([BlockRemoved(tuple(HASHES), "GPU")])
     assert tiers(agent) == [Tier.DRAM, Tier.DRAM, Tier.NONE]
 

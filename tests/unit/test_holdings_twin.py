@@ -53,7 +53,7 @@ def sensible_events(draw: st.DrawFn) -> list[EngineNews]:
     """Prefixes over few tokens, named as an engine would: one hash a path, another under a salt.
 
     Chains come whole or block by block, with the salt at their first block alone as vLLM tells it; they are
-    copied by name, and blocks leave. A parent may go untold.
+    copied by name, or spelled without the salt, and blocks leave. A parent may go untold.
     """
     events: list[EngineNews] = []
     paths = st.lists(st.tuples(st.just(0), st.integers(0, 1)), min_size=1, max_size=7)
@@ -65,7 +65,9 @@ def sensible_events(draw: st.DrawFn) -> list[EngineNews]:
         hashes = [hash_of(path[: i + 1], scope) for i in range(len(path))]
         medium = draw(MEDIA)
         match draw(
-            st.sampled_from(["store", "store", "extend", "orphan", "copy", "remove", "evict", "clear"])
+            st.sampled_from(
+                ["store", "store", "extend", "orphan", "copy", "spelled", "remove", "evict", "clear"]
+            )
         ):
             case "store":
                 events.append(stored(hashes, None, list(itertools.chain(*path)), medium, scope))
@@ -76,10 +78,14 @@ def sensible_events(draw: st.DrawFn) -> list[EngineNews]:
                 events.append(stored(hashes[-1:], None, list(path[-1]), medium, scope))
             case "copy":
                 events.append(BlocksCopied(tuple(hashes), medium))
+            case "spelled":
+                events.append(stored(hashes, None, list(itertools.chain(*path)), "CPU"))
             case "remove":
                 events.append(BlockRemoved((hashes[-1],), medium))
             case "evict":
-                events.append(BlockRemoved(tuple(hashes), medium))
+                events.append(
+                    BlockRemoved(tuple(hashes if draw(st.booleans()) else reversed(hashes)), medium)
+                )
             case _:
                 events.append(AllBlocksCleared())
     return events

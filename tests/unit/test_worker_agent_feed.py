@@ -210,6 +210,16 @@ def test_an_engine_that_is_down_is_neither_vouched_for_nor_forgotten() -> None:
     assert (agent.epoch, agent.engine_restarts, agent.applied) == (3, 1, -1)
 
 
+def test_a_cache_that_others_use_too_is_not_known_exactly() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1), block(1)])
+    assert (agent.seen.exact, agent.seen.cached_tokens) == (True, 8)
+    agent.on_batch(1, [BlockStored((2,), None, np.full(4, 2, np.int32), 4, "GPU", "salt")])
+    assert (agent.seen.exact, agent.state) == (False, AgentState.EXACT)
+    agent.on_batch(2, [AllBlocksCleared()])
+    assert (agent.seen.exact, agent.seen.cached_tokens) == (True, 0)
+
+
 def test_the_age_of_a_load_is_told() -> None:
     agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
     assert agent.load(0) is None

@@ -23,6 +23,18 @@ def test_only_an_engine_that_answered_within_a_sixth_of_a_lease_is_renewed() -> 
     assert not agent.may_renew(2_000_000 + sixth_us)
 
 
+def test_what_comes_by_itself_is_as_old_as_it_is_and_renews_no_lease() -> None:
+    agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
+    agent.on_engine_up(1, same_process=False)
+    agent.on_engine_load(IDLE, 9_000_000, heard_us=8_400_000, answered_us=8_900_000)
+    within_us = agent_plan().routing.lease_ms * 1_000 // 6
+    assert agent.may_renew(8_900_000 + within_us)
+    assert not agent.may_renew(8_900_001 + within_us)
+    load = agent.load(9_000_000)
+    assert load is not None and load.age_ms == 600
+    assert agent.seen.heard_at_us == 8_400_000
+
+
 def test_a_lease_is_not_renewed_for_holdings_whose_events_have_waited_for_longer() -> None:
     agent = WorkerAgent(agent_plan(), "us-0", epoch=1)
     lease_us = agent_plan().routing.lease_ms * 1_000

@@ -104,8 +104,12 @@ def block(block_hash: int, medium: str) -> BlockStored:
 
 
 STEPS = st.one_of(
-    st.builds(lambda h, medium: ("store", h, medium), st.integers(1, 9), st.sampled_from(["GPU", "CPU"])),
-    st.builds(lambda h, medium: ("remove", h, medium), st.integers(1, 9), st.sampled_from(["GPU", "CPU"])),
+    st.builds(
+        lambda h, medium: ("store", h, medium), st.integers(1, 9), st.sampled_from(["GPU", "CPU_PINNED"])
+    ),
+    st.builds(
+        lambda h, medium: ("remove", h, medium), st.integers(1, 9), st.sampled_from(["GPU", "CPU_PINNED"])
+    ),
     st.sampled_from([("clear",), ("exchange",), ("exchange",), ("break",), ("down",), ("up",), ("restart",)]),
     st.builds(lambda seconds: ("pass", seconds), st.integers(1, 5)),
     st.just(("unit restarts",)),

@@ -12,7 +12,7 @@ import uvloop
 from kvcompass.errors import KVCompassError
 from services.runtime.logs import configure_logging
 from services.worker_agent.doctor.check import Check, fail
-from services.worker_agent.doctor.examination import examine
+from services.worker_agent.doctor.examination import UnaskedError, examine
 from services.worker_agent.doctor.own_reading import OwnReading
 from services.worker_agent.doctor.patient import Named, Patient, patient
 from services.worker_agent.doctor.report import EXIT_UNASKED, as_json, as_lines, exit_status
@@ -67,6 +67,9 @@ async def _all(who: Patient, timeout_s: float) -> list[Check]:
             async for check in examine(who, reader):
                 checks.append(check)  # noqa: PERF401 - what was found stays when time is up
     except TimeoutError:
+        if not checks:
+            message = f"nothing answers at {who.worker.url} within {timeout_s:g} s"
+            raise UnaskedError(message, field="--engine") from None
         checks.append(
             fail("time", f"not finished within {timeout_s:g} s", "--timeout, or a less busy engine")
         )

@@ -101,11 +101,19 @@ def patient(named: Named) -> Patient:
         events=worker.events if named.events is None else named.events,
         replay=worker.replay if named.replay is None else named.replay,
     )
-    if urlsplit(worker.url).scheme not in ("http", "https"):
+    if not _is_url(worker.url):
         raise PatientError(f"{worker.url!r} is no URL like http://host:30000", field="--engine")
     workers = tuple(worker if each.id == worker.id else each for each in plan.workers)
     said = settings.engine.kind if settings is not None else None
     return Patient(replace(plan, workers=workers), worker, plan_path, engine, said, via)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _key(path: Path) -> str:

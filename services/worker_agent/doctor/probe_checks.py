@@ -10,13 +10,13 @@ from kvcompass.engine_facts import EngineFacts
 from kvcompass.roles.engine_fit import events_flag
 from kvcompass.self_test.explanation import FIXES, parting
 from kvcompass.self_test.probe import ProbeMessage, Rendering, probe_messages
-from kvcompass.self_test.verdict import Agreement, Difference, Unheard
+from kvcompass.self_test.verdict import Agreement, Cause, Difference, Unheard
 from services.worker_agent.chat_probe import ChatUsage, chat
 from services.worker_agent.doctor.check import Check, fail, ok, warn
 from services.worker_agent.doctor.patient import Patient
 from services.worker_agent.doctor.socket_checks import Heard
 from services.worker_agent.engine_client import DeniedError, EngineClient, EngineError, NotThereError
-from services.worker_agent.probing import put_through
+from services.worker_agent.probing import other_models, put_through
 from services.worker_agent.settings import SelfTestSettings
 
 _SETTINGS: Final = SelfTestSettings()
@@ -57,7 +57,10 @@ async def probe_checks(
         else:
             yield await _compared(client, heard, messages, facts, patient, reader)
     except NotThereError as error:
-        yield warn("probe", f"not tested: {error}", "--chat-template FILE, for a model without one")
+        if others := await other_models(client, patient.plan.model.id):
+            yield fail("probe", others, FIXES[Cause.MODEL])
+        else:
+            yield warn("probe", f"not tested: {error}", "--chat-template FILE, for a model without one")
     except DeniedError as error:
         yield fail("probe", str(error), "what the engine says")
     except EngineError as error:

@@ -20,10 +20,14 @@ from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.event_decoder import BatchError, EventDecoder
 from services.worker_agent.event_source import EventSourceError, LiveEvents, replay
 from services.worker_agent.load_sources.reader import LoadReader
+from services.worker_agent.load_sources.source import SourceKind
 
 _SOCKET_S: Final = 3.0
 """For a socket to answer."""
 _QUIET_MS: Final = 1_000
+_PUBLISHED_S: Final = 2.5
+"""For a load to come by itself."""
+_LOOK_S: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -124,10 +128,27 @@ async def load_check(
     )
     with closing(reader):
         try:
-            load = await reader.read()
+            load = (await reader.read(0)).load
         except EngineError as error:
             if error.field != "load":  # a route that is there failed
                 return fail("load", str(error), "see the engine's log, or run it again when it is less busy")
             return fail("load", str(error), "--enable-metrics, or an engine with /v1/loads (SGLang 0.5.10)")
+        if reader.publishes_at and not await _is_published(reader):
+            return warn(
+                "load",
+                f"it says that it publishes its load at {reader.publishes_at}, and nothing came from there: "
+                "it is asked for",
+                "open that port to the agent, or see the engine's log for why it is not bound",
+            )
         said = f"{reader.kind}: {load.running} running, {load.waiting} waiting"
         return ok("load", f"{said}; it does not tell {', '.join(reader.lacks)}" if reader.lacks else said)
+
+
+async def _is_published(reader: LoadReader) -> bool:
+    """Whether a load comes by itself. An idle engine repeats its own each second."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PUBLISHED_S):
+            while reader.kind is not SourceKind.LOAD_SOCKET:
+                await asyncio.sleep(_LOOK_S)
+                await reader.read(0)
+    return reader.kind is SourceKind.LOAD_SOCKET

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -74,6 +74,13 @@ async def load_endpoint(client: EngineClient, url: str, rank: int | None) -> str
     return rank_endpoint(EventPublisher(base), base, f"[{host}]" if ":" in host else host, rank or 0) or None
 
 
+class Published(NamedTuple):
+    """A load that came by itself, and when."""
+
+    load: EngineLoad
+    heard_us: int
+
+
 class LoadSocket:
     """The load that an engine last published. Reconnects by itself; close it.
 
@@ -86,11 +93,10 @@ class LoadSocket:
     ) -> None:
         """`quiet_ms`: a socket that has brought nothing for so long is opened anew. Errors: EngineError."""
         self._context = context
-        self._endpoint = endpoint
+        self.endpoint: Final = endpoint
         self._now_us = now_us
         self._quiet_us = quiet_ms * 1_000
-        self._heard_at_us: int | None = None
-        self._newest: EngineLoad | None = None
+        self._newest: Published | None = None
         self.malformed = 0
         """Messages that were no load. Monotonic."""
         self._incoming = self._opened()
@@ -99,9 +105,9 @@ class LoadSocket:
     @property
     def speaks(self) -> bool:
         """Whether a load came lately."""
-        return self._heard_at_us is not None and self._now_us() - self._heard_at_us <= self._quiet_us
+        return self._newest is not None and self._now_us() - self._newest.heard_us <= self._quiet_us
 
-    def newest(self) -> EngineLoad | None:
+    def newest(self) -> Published | None:
         """The load now; None when it was not told lately."""
         newest: EngineLoad | None = None
         for _ in range(_QUEUED):
@@ -114,10 +120,10 @@ class LoadSocket:
                 self.malformed += 1
         now_us = self._now_us()
         if newest is not None:
-            self._newest, self._heard_at_us = newest, now_us
+            self._newest = Published(newest, now_us)
         elif not self.speaks and now_us - self._opened_at_us > self._quiet_us:
             self._open_anew()
-        stands = self._heard_at_us is not None and now_us - self._heard_at_us <= _STANDS_US
+        stands = self._newest is not None and now_us - self._newest.heard_us <= _STANDS_US
         return self._newest if stands else None
 
     def close(self) -> None:
@@ -140,12 +146,12 @@ class LoadSocket:
             socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES)
             socket.setsockopt(zmq.LINGER, 0)
             socket.setsockopt(zmq.SUBSCRIBE, _TOPIC)
-            connect(socket, self._endpoint)
+            connect(socket, self.endpoint)
         except zmq.ZMQError as error:
             if socket is not None:
                 socket.close(linger=0)
             raise EngineError(
-                f"{self._endpoint} is no endpoint to connect to: {error}", field="load"
+                f"{self.endpoint} is no endpoint to connect to: {error}", field="load"
             ) from error
         return Incoming(socket)
 

@@ -1,7 +1,7 @@
 """The load of one worker, from the best source that its engine has."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import zmq.asyncio
 
@@ -20,17 +20,24 @@ _QUIET_MS = 3_000
 """Three heartbeats of SGLang's load publisher."""
 _LOOK_AGAIN_US: Final = 60_000_000
 """After a better source than the one in use was not there, or made no sense."""
-_ASK_US: Final = 1_000_000
-"""Between two questions to an engine that publishes. What publishes is not what answers requests: only an
-answer says that the engine lives."""
+
+
+class Told(NamedTuple):
+    """A load, and how fresh it is."""
+
+    load: EngineLoad
+    heard_us: int
+    """When the engine told it."""
+    answered_us: int
+    """When the engine last answered a question: what publishes is not what answers requests."""
 
 
 class LoadReader:
     """Asks for the sources in order of worth, takes the first that is there, and asks again when it is gone.
 
     The order: `/v1/loads`, and beside it what the engine publishes, where it does; `/get_load`; `/metrics`.
-    Of an engine that publishes, the load last published counts, and `/v1/loads` is asked once a second: its
-    answers say that the engine lives. While nothing comes, as from an engine that sleeps, it is asked each
+    Of an engine that publishes, the load last published counts as long as an answer is recent: `/v1/loads` is
+    asked to know that the engine lives. While nothing comes, as from an engine that sleeps, it is asked each
     time. An engine that does not answer at all is no reason to choose. Better sources than the one taken are
     tried again each minute.
     """
@@ -71,7 +78,7 @@ class LoadReader:
         self._source: LoadSource | None = None
         self._better: list[LoadSource] = []
         self._look_again_at_us = 0
-        self._ask_at_us = 0
+        self._answered_us: int | None = None
         self._socket: LoadSocket | None = None
         self._malformed_before = 0
         self.kind: SourceKind | None = None
@@ -87,6 +94,11 @@ class LoadReader:
         return self._malformed_before + (self._socket.malformed if self._socket is not None else 0)
 
     @property
+    def publishes_at(self) -> str:
+        """Where the engine says that it publishes its load; empty when it does not."""
+        return "" if self._socket is None else self._socket.endpoint
+
+    @property
     def period_ms(self) -> int:
         """Between two questions, from start to start."""
         if self._source is not None and self._source.is_page:
@@ -97,26 +109,26 @@ class LoadReader:
         """The engine is another, or may be: choose anew at the next question."""
         self._source = None
         self._better = []
-        self._ask_at_us = 0
+        self._answered_us = None
         self._close_socket()
 
     def close(self) -> None:
         """Stop listening."""
         self._close_socket()
 
-    async def read(self) -> EngineLoad:
-        """The load now. Errors: EngineError."""
+    async def read(self, recent_us: int) -> Told:
+        """The load now. `recent_us`: how old an answer may be. Errors: EngineError."""
         if self._better and self._now_us() >= self._look_again_at_us:
             await self._look_again()
         if self._source is not None:
             try:
-                return await self._from(self._source)
+                return await self._from(self._source, recent_us)
             except NotThereError as error:
                 self._log.warning("the load's source is gone", source=self._source.kind, reason=str(error))
                 self.reconsider()
         return await self._choose()
 
-    async def _choose(self) -> EngineLoad:
+    async def _choose(self) -> Told:
         found: list[str] = []
         candidates = self._candidates()
         for place, source in enumerate(candidates):
@@ -128,7 +140,7 @@ class LoadReader:
             self._look_again_at_us = self._now_us() + _LOOK_AGAIN_US
             await self._take(source, candidates[:place])
             self._heard(source.kind, load)
-            return load
+            return self._answered(load)
         told = "; ".join(found)
         if self._settings.kind == "vllm":
             advice = 'it is no vLLM, or hides the page; of SGLang set engine.kind = "sglang"'
@@ -171,17 +183,21 @@ class LoadReader:
         except EngineError as error:
             self._log.info("no published load", reason=str(error))
 
-    async def _from(self, source: LoadSource) -> EngineLoad:
+    async def _from(self, source: LoadSource, recent_us: int) -> Told:
         if self._socket is not None:
-            published = self._socket.newest()
-            if published is not None and self._now_us() < self._ask_at_us:
-                self._heard(SourceKind.LOAD_SOCKET, published)
-                return published
+            published, answered_us = self._socket.newest(), self._answered_us
+            is_recent = answered_us is not None and self._now_us() - answered_us < recent_us
+            if published is not None and answered_us is not None and is_recent:
+                self._heard(SourceKind.LOAD_SOCKET, published.load)
+                return Told(published.load, published.heard_us, answered_us)
         load = await source.read(self._client)
-        self._ask_at_us = self._now_us() + _ASK_US
         quiet = self._socket is not None and self._socket.speaks
         self._heard(SourceKind.LOAD_SOCKET if quiet else source.kind, load)
-        return load
+        return self._answered(load)
+
+    def _answered(self, load: EngineLoad) -> Told:
+        self._answered_us = self._now_us()
+        return Told(load, self._answered_us, self._answered_us)
 
     def _heard(self, kind: SourceKind, load: EngineLoad) -> None:
         self.lacks = load.lacks
