@@ -68,7 +68,7 @@ def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     much.add_argument("--users", type=_count, default=256, metavar="N", help="with `closed` [%(default)s]")
     much.add_argument(
-        "--think", type=_not_negative, default=5.0, metavar="S", help="their mean pause, s [%(default)s]"
+        "--think", type=_positive, default=5.0, metavar="S", help="their mean pause, s [%(default)s]"
     )
     much.add_argument(
         "--requests", type=_count, default=20_000, metavar="N", help="measured at least [%(default)s]"

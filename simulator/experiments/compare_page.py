@@ -89,9 +89,9 @@ A figure is the mean of its seeds' values, and what follows ± is half the width
 of it. Every policy gets the same requests at the same instants. [docs/simulator.md](../simulator.md)
 says what is simulated, what each figure means and what is not simulated. The workloads are
 {_sources(document)}. Bounds are no policies and rank nowhere: they see every engine as it is, at once. The
-Oracle balances load and looks at nothing else. The clairvoyant bound sends each request where that request
-ends soonest, which is not the best for those that follow, so that a policy may come out ahead of it where
-much waits.
+Oracle balances load and looks at nothing else. The clairvoyant bound takes the worker of least joint score
+for each request by itself: that is not the best for those that follow, and prices no decoding, so a policy
+may come out ahead of it.
 """,
         _losses_text(lost),
     ]
@@ -152,7 +152,7 @@ def _losses_text(lost: Sequence[Loss]) -> str:
                 loss.metric.form.format(loss.ours),
                 loss.metric.form.format(loss.best),
                 title(loss.winner),
-                "yes" if loss.clear else "no",
+                {True: "yes", False: "no", None: "-"}[loss.clear],
                 loss.reason,
             )
             for loss in lost
@@ -161,10 +161,11 @@ def _losses_text(lost: Sequence[Loss]) -> str:
     )
     return f"""## Where KVCompass is not first
 
-By TTFT P50 and P99, end to end P99 and output tokens a second. *Beyond chance*: the 95 % interval of the
-differences, seed by seed, leaves out 0. The last column is read off the runs: which part of the time was
-longer or shorter than the winner's (around the median for a P50, in the slowest hundredth for a P99, of all
-requests for a throughput), and what else differed.
+By TTFT P50 and P99, end to end P99 and output tokens a second; who answers as much as is asked is first in
+the last of these, for who answers more makes up for what it left waiting while the run warmed up. *Beyond
+chance*: the 95 % interval of the differences, seed by seed, leaves out 0. The last column is read off the
+runs: which part of the time was longer or shorter than the winner's (around the median for a P50, in the
+slowest hundredth for a P99, of all requests for a throughput), and what else differed.
 
 {table}
 """

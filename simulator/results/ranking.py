@@ -11,7 +11,8 @@ from simulator.results.parts import Parts
 from simulator.results.rows import Load, Row
 from simulator.results.spread import Spread
 
-RANKED: Final = ("ttft_p50_ms", "ttft_p99_ms", "e2e_p99_ms", "output_tokens_per_s")
+_THROUGHPUT: Final = "output_tokens_per_s"
+RANKED: Final = ("ttft_p50_ms", "ttft_p99_ms", "e2e_p99_ms", _THROUGHPUT)
 """The figures by which a policy is called first."""
 _LEAST_SHARE: Final = 0.1
 """Parts of a difference that are smaller than this share of its largest part are not told."""
@@ -28,13 +29,17 @@ class Loss:
     """Over the seeds."""
     best: float
     winner: str
-    clear: bool
-    """Student's interval of the differences, seed by seed, leaves out 0. Never with one seed."""
+    clear: bool | None
+    """Student's interval of the differences, seed by seed, leaves out 0. None with one seed."""
     reason: str
 
 
 def losses(rows: Sequence[Row], policy: str) -> list[Loss]:
-    """List every figure of RANKED, workload and load in which `policy` is not first. A tie is first too."""
+    """List every figure of RANKED, workload and load in which `policy` is not first. A tie is first too.
+
+    A policy that answers as much as is asked is first in throughput: whoever answers more makes up for what
+    it left waiting while the run warmed up.
+    """
     found: list[Loss] = []
     places = dict.fromkeys((row.workload, row.load) for row in rows)
     for place in places:
@@ -53,7 +58,7 @@ def _loss(metric: Metric, ours: Row, there: Sequence[Row]) -> Loss | None:
         return None
     best = max(ranked.values(), key=lambda value: metric.better * value)
     own = ranked.get(ours.policy)
-    if own is None or own == best:
+    if own is None or own == best or (metric.name == _THROUGHPUT and _keeps_up(ours)):
         return None
     winner = next(row for row in there if ranked.get(row.policy) == best)
     return Loss(
@@ -68,7 +73,12 @@ def _loss(metric: Metric, ours: Row, there: Sequence[Row]) -> Loss | None:
     )
 
 
-def _clear(metric: Metric, ours: Row, winner: Row) -> bool:
+def _keeps_up(row: Row) -> bool:
+    """Whether as much was answered as asked, over all runs."""
+    return sum(run.requests_per_s for run in row.runs) >= sum(run.offered_per_s for run in row.runs)
+
+
+def _clear(metric: Metric, ours: Row, winner: Row) -> bool | None:
     """Whether the winner is ahead beyond what seeds do: they ran the same requests, so pairs are compared."""
     theirs = dict(zip(winner.seeds, winner.runs, strict=True))
     pairs = [
@@ -77,7 +87,7 @@ def _clear(metric: Metric, ours: Row, winner: Row) -> bool:
         if seed in theirs
     ]
     behind = Spread.of(metric.better * (b - a) for a, b in pairs if a is not None and b is not None)
-    return behind is not None and behind.low is not None and behind.low > 0.0
+    return None if behind is None or behind.low is None else behind.low > 0.0
 
 
 def reason(metric: Metric, ours: Row, winner: Row) -> str:

@@ -28,7 +28,13 @@ def page_size_of(fleet: Fleet) -> int:
             f"caches are compared block by block: give all engines one page size, not {sorted(sizes)}",
             field="engines.page_size",
         )
-    return sizes.pop()
+    (size,) = sizes
+    if size > _LONGEST_CHUNK:
+        raise SimulationError(
+            f"a block of {size} tokens is more than the {_LONGEST_CHUNK} that this policy can name",
+            field="engines.page_size",
+        )
+    return size
 
 
 def chunk_names(tokens: NDArray[np.int32], chunk: int, parent: int = ROOT) -> list[int]:

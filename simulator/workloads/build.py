@@ -114,10 +114,15 @@ def build_workload(
 def capacity_of(
     workload: str | Path, *, fleet: Fleet, seed: int = 0, options: WorkloadOptions | None = None
 ) -> Capacity:
-    """Return lambda_0 of a fleet on a workload, from its first `capacity.SAMPLE` requests: about 0.4 s."""
-    return no_reuse_capacity(
-        fleet, sample_lengths(build_workload(workload, fleet=fleet, seed=seed, options=options))
-    )
+    """Return lambda_0 of a fleet on a workload, from its first `capacity.SAMPLE` requests: about 0.4 s.
+
+    Raises:
+        SimulationError: Fleet or workload cannot be had, or the workload has no request.
+    """
+    sample = sample_lengths(build_workload(workload, fleet=fleet, seed=seed, options=options))
+    if not sample.prompts:
+        raise SimulationError(f"{workload} has no request in it: nothing can be played", field="workload")
+    return no_reuse_capacity(fleet, sample)
 
 
 def _recorded_file(workload: str | Path, options: WorkloadOptions) -> Path:

@@ -11,7 +11,8 @@ Tokens = NDArray[np.int32]
 
 VOCABULARY: Final = 128_256
 """Llama-3.1's. Tokens from here on are marks: each begins a text that occurs once."""
-_POOL: Final = 1 << 20
+TOKENS_MOST: Final = 1 << 20
+"""A text has fewer."""
 
 
 class TokenSource:
@@ -21,7 +22,7 @@ class TokenSource:
     def __init__(self, seed: int) -> None:
         self._draws = array_stream(seed, "workload.text")
         self._places = random_stream(seed, "workload.text places").random
-        self._pool = self._draws.integers(0, VOCABULARY, _POOL, np.int32)
+        self._pool = self._draws.integers(0, VOCABULARY, TOKENS_MOST, np.int32)
         self._marks = VOCABULARY
 
     def shared(self, length: int) -> Tokens:
@@ -38,6 +39,6 @@ class TokenSource:
     def answer(self, length: int) -> Tokens:
         """Return a text that follows something fresh, or whose chance likeness to another (1 in a million)
         does not matter. A view, not to be written."""
-        assert 0 < length < _POOL
-        start = int(self._places() * (_POOL - length))
+        assert 0 < length < TOKENS_MOST
+        start = int(self._places() * (TOKENS_MOST - length))
         return self._pool[start : start + length]

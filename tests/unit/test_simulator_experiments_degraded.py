@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from simulator.experiments import degraded
@@ -37,3 +38,21 @@ def test_points_lost_are_positive_where_less_is_reused() -> None:
     worse = replace(PLAIN, reused_tokens=50, recomputed_tokens=50)
     table = degraded.lines({degraded.WAYS[0].name: {1: base}, degraded.WAYS[1].name: {1: worse}})
     assert [line.lost_points.value for line in table] == [0.0, 10.0]
+
+
+def test_a_seed_without_a_sound_run_is_left_out() -> None:
+    first, second = (way.name for way in degraded.WAYS[:2])
+    assert degraded.lines({second: {1: PLAIN}}) == []
+    table = degraded.lines({first: {1: PLAIN}, second: {1: PLAIN, 2: PLAIN}})
+    assert [line.hit_pct.seeds for line in table] == [1, 1]
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", "{}"])
+def test_what_is_no_document_is_named(
+    tmp_path: Path, text: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "degraded.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    assert degraded.main(["--write-docs", str(path)]) == 2
+    assert f"{path}: no document of this experiment" in capsys.readouterr().err

@@ -9,7 +9,13 @@ from simulator.errors import SimulationError
 from simulator.fleets import load_fleet
 from simulator.request import Request
 from simulator.source import RequestSource
-from simulator.workloads import Arrivals, WorkloadOptions, build_source, recorded_rate_per_s
+from simulator.workloads import (
+    Arrivals,
+    WorkloadOptions,
+    build_source,
+    capacity_of,
+    recorded_rate_per_s,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
 FLEET = load_fleet("testbed-14")
@@ -152,6 +158,14 @@ def lines(name: str) -> list[str]:
         ("plain.jsonl", 2, "12]", "-12]", "prompt", "no part"),
         ("plain.jsonl", 2, '"answer": 5', '"answers": 5', "answers", "unknown"),
         ("plain.jsonl", 4, '"Paris."', "[]", "answer", "neither a text"),
+        ("plain.jsonl", 2, "12]", "2000000]", "prompt", "no part"),
+        ("plain.jsonl", 2, '"answer": 5', '"answer": ' + "9" * 5_000, "", "too many digits"),
+        ("plain.jsonl", 2, '"answer": 5', '"answer": ' + "[" * 100_000, "", "nested too deeply"),
+        ("sharegpt.json", 10, '"from": "human"', '"from": ' + "9" * 5_000, "", "too many digits"),
+        ("azure.csv", 3, "396", "2000000", "ContextTokens", "more than a text may have"),
+        ("azure.csv", 3, "396", "9" * 200_000, "", "field larger"),
+        ("mooncake.jsonl", 3, "[0, 1, 5, 6]", "[0, 1, 5, 2147483648]", "hash_ids", "number the blocks"),
+        ("mooncake.jsonl", 2, "1030", "2000000", "input_length", "more than a text may have"),
     ],
 )
 def test_a_fault_is_named_by_file_line_and_field(
@@ -168,6 +182,14 @@ def test_a_fault_is_named_by_file_line_and_field(
     assert f"{path}, line {at}" in str(raised.value)
     assert says in str(raised.value)
     assert raised.value.field == field
+
+
+@pytest.mark.parametrize("text", ["", "[]"])
+def test_a_file_without_a_request_has_no_capacity(text: str, tmp_path: Path) -> None:
+    path = tmp_path / ("empty.json" if text else "empty.jsonl")
+    path.write_text(text, "utf-8")
+    with pytest.raises(SimulationError, match="no request in it|: empty"):
+        capacity_of(path, fleet=FLEET)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

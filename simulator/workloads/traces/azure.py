@@ -27,6 +27,15 @@ def read_azure(path: Path, regions: Regions, tokens: TokenSource) -> Iterator[En
     """
     lines = (line for _, line in text_lines(path))
     table = csv.DictReader(lines)
+    try:
+        yield from _entries(path, table, regions, tokens)
+    except csv.Error as error:
+        raise TraceError(f"{path}, line {table.line_num + 1}: {error}", field="") from error
+
+
+def _entries(
+    path: Path, table: "csv.DictReader[str]", regions: Regions, tokens: TokenSource
+) -> Iterator[Entry]:
     missing = [name for name in _FIELDS if name not in (table.fieldnames or ())]
     if missing:
         raise TraceError(f"{path}, line 1, {missing[0]}: no such column in the header", field=missing[0])
@@ -34,8 +43,8 @@ def read_azure(path: Path, regions: Regions, tokens: TokenSource) -> Iterator[En
     for values in table:
         row = Row(path, table.line_num, values)
         at_us = times.check(row, "TIMESTAMP", _microseconds(row))
-        length = row.integer("ContextTokens", least=1)
-        answer = max(1, row.integer("GeneratedTokens"))
+        length = row.tokens("ContextTokens", least=1)
+        answer = max(1, row.tokens("GeneratedTokens"))
         yield _entry(tokens, regions, at_us, length, answer)
 
 

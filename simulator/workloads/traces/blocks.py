@@ -10,6 +10,7 @@ from simulator.streams import array_stream
 from simulator.workloads.tokens import Tokens, TokenSource
 from simulator.workloads.traces.row import Row
 
+_IDS: Final = 1 << 31
 _ODD: Final = np.uint32(2_654_435_761)
 """Multiplied by it, ids below 2^31 stay different modulo 2^31, so two blocks differ in every token."""
 _MASK: Final = np.uint32((1 << 31) - 1)
@@ -36,7 +37,9 @@ class BlockContent:
         return np.concatenate((blocks, tokens.fresh(length - blocks.size)))
 
     def check(self, row: Row, ids: Sequence[int], length: int) -> None:
-        """Raise the row's error if so many blocks do not fit its `input_length`."""
+        """Raise the row's error if so many blocks do not fit its `input_length`, or an id is too large."""
+        if ids and max(ids) >= _IDS:
+            raise row.error("hash_ids", f"{max(ids):.4g} is not below 2^31: number the blocks from 0 on")
         full, all_ = length // self.block_size, -(-length // self.block_size)
         if len(ids) not in (full, all_):
             raise row.error(

@@ -36,7 +36,7 @@ def read_mooncake(path: Path, regions: Regions, tokens: TokenSource) -> Iterator
     times = InOrder()
     for number, row in enumerate(json_rows(path)):
         at_us = times.check(row, "timestamp", round(1_000 * row.number("timestamp")))
-        length, answer = row.integer("input_length", least=1), row.integer("output_length")
+        length, answer = row.tokens("input_length", least=1), row.tokens("output_length")
         ids = row.integers("hash_ids")
         content.check(row, ids, length)
         root = sessions.root(number, at_us, ids, length, answer)
@@ -59,7 +59,7 @@ def read_bailian(path: Path, regions: Regions, tokens: TokenSource) -> Iterator[
         root = roots[chat] = chat if parent < 0 else roots.get(parent, parent)
         if len(roots) > _REMEMBERED:
             del roots[next(iter(roots))]
-        length, answer = row.integer("input_length", least=1), row.integer("output_length")
+        length, answer = row.tokens("input_length", least=1), row.tokens("output_length")
         ids = row.integers("hash_ids")
         content.check(row, ids, length)
         category = f"{row.text('type')} {row.integer('turn')}"

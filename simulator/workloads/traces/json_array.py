@@ -5,7 +5,7 @@ from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from simulator.workloads.traces.row import Row, TraceError
+from simulator.workloads.traces.row import Row, TraceError, unreadable
 
 _PIECE: Final = 1 << 20
 """Characters read at once."""
@@ -42,6 +42,8 @@ class _Pieces:
                 if self._more():
                     continue
                 raise self.error(f"not valid JSON: {error.msg}") from error
+            except (ValueError, RecursionError) as error:
+                raise self.error(unreadable(error)) from error
             if not isinstance(value, dict):
                 raise self.error("expected objects {...} in the array")
             self._pass(end)

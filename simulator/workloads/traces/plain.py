@@ -11,7 +11,7 @@ import numpy as np
 from simulator.request import Request
 from simulator.streams import array_stream
 from simulator.workloads.text_tokens import Encode
-from simulator.workloads.tokens import VOCABULARY, Tokens, TokenSource
+from simulator.workloads.tokens import TOKENS_MOST, VOCABULARY, Tokens, TokenSource
 from simulator.workloads.traces.regions import Regions
 from simulator.workloads.traces.row import Row, json_rows
 from simulator.workloads.traces.trace import Entry, InOrder
@@ -76,17 +76,20 @@ def _parts(row: Row, field: str) -> list[_Part]:
 def _part(row: Row, field: str, part: object) -> _Part:
     if isinstance(part, str) and part:
         return part
-    if type(part) is int and part > 0:
+    if type(part) is int and 0 < part < TOKENS_MOST:
         return part
     if (
         isinstance(part, list)
         and len(part) == 2
         and isinstance(part[0], str)
         and type(part[1]) is int
-        and part[1] > 0
+        and 0 < part[1] < TOKENS_MOST
     ):
         return part[0], part[1]
-    raise row.error(field, f'{part!r:.80} is no part: a text, a number of tokens, or ["name", tokens]')
+    raise row.error(
+        field,
+        f'{part!r:.80} is no part: a text, a number of tokens up to {TOKENS_MOST - 1:,}, or ["name", tokens]',
+    )
 
 
 class _Content:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulator.errors import SimulationError
+from simulator.workloads.tokens import TOKENS_MOST
 
 _ONE_A_LINE: Final = "write one object {...} a line, without an array around them"
 
@@ -51,12 +52,19 @@ class Row:
             try:
                 value = int(value)
             except ValueError:
-                raise self.error(field, f"{value!r} is not an integer") from None
+                raise self.error(field, f"{value!r:.80} is not an integer") from None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self.error(field, f"{value!r} is not an integer")
+            raise self.error(field, f"{value!r:.80} is not an integer")
         if value < least:
             raise self.error(field, f"{value} is below {least}")
         return value
+
+    def tokens(self, field: str, *, least: int = 0) -> int:
+        """Return a number of tokens, at least `least` and below TOKENS_MOST."""
+        count = self.integer(field, least=least)
+        if count >= TOKENS_MOST:
+            raise self.error(field, f"{count:.4g} tokens are more than a text may have, {TOKENS_MOST - 1:,}")
+        return count
 
     def number(self, field: str) -> float:
         """Return a finite number that is not negative."""
@@ -87,6 +95,13 @@ class Row:
         return [Row(self._path, self._line, item) for item in value]
 
 
+def unreadable(error: Exception) -> str:
+    """Say what of valid JSON Python does not read."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return "a number has too many digits"
+
+
 def json_rows(path: Path) -> Iterator[Row]:
     """Read a file of one JSON object a line, row by row. Empty lines are passed over.
 
@@ -103,6 +118,8 @@ def json_rows(path: Path) -> Iterator[Row]:
             hint = f"; {_ONE_A_LINE}" if line.lstrip().startswith("[") else ""
             message = f"{path}, line {number}, column {error.colno}: not valid JSON: {error.msg}{hint}"
             raise TraceError(message, field="") from error
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{path}, line {number}: {unreadable(error)}", field="") from error
         if not isinstance(values, dict):
             raise TraceError(f"{path}, line {number}: {_ONE_A_LINE}", field="")
         yield Row(path, number, values)
