@@ -173,8 +173,9 @@ async def test_a_worker_that_is_one_rank_has_that_ranks_load(
         await until(busy, lambda load: load.running == 1)
         await until(whole, lambda load: load.running == 1)
         assert busy.kind is whole.kind is kind
-        assert (await idle.read(RECENT_US)).load.running == 0
-        assert (await whole.read(RECENT_US)).max_tokens == 3 * (await idle.read()).max_tokens
+        one, all_ = (await idle.read(RECENT_US)).load, (await whole.read(RECENT_US)).load
+        assert one.running == 0
+        assert all_.max_tokens == 3 * one.max_tokens
 
 
 async def test_a_rank_that_is_not_there_is_named() -> None:
