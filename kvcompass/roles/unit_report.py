@@ -27,27 +27,12 @@ from kvcompass.roles.messages import (
     Welcome,
 )
 from kvcompass.roles.renewal_times import RenewalTimes
+from kvcompass.roles.told_holdings import ToldHoldings
 
 _CHUNK_KEYS: Final = 32_768
 """Keys in a message of a full report: about 0.3 MB."""
 _KEY: Final = np.dtype(np.uint64)
 _TIER: Final = np.dtype(np.uint8)
-
-
-class ToldHoldings(Protocol):
-    """What of a worker's holdings units are told."""
-
-    def digest(self, shard: int) -> int:
-        """`holdings_digest` of what is registered in a shard. O(1)."""
-        ...
-
-    def count(self, shard: int) -> int:
-        """Number of keys that it is taken over. O(1)."""
-        ...
-
-    def report(self, shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        """All that is registered in a shard: keys (uint64[n]) and tiers (uint8[n])."""
-        ...
 
 
 class ReportedWorker(Protocol):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from kvcompass.engine_events import AllBlocksCleared, EngineNews, EventsLost
 from kvcompass.engine_facts import EngineFacts
@@ -20,31 +19,15 @@ from kvcompass.roles.engine_standing import EngineStanding, Judge
 from kvcompass.roles.event_intake import BlockSizeMismatch
 from kvcompass.roles.event_lag import EventLag
 from kvcompass.roles.event_watch import SILENT_US
+from kvcompass.roles.heard_load import HeardLoad
 from kvcompass.roles.holdings import Holdings, RepeatedStores, ShardEdits
-from kvcompass.roles.queue_estimate import EngineLoad, QueueEstimate
+from kvcompass.roles.queue_estimate import EngineLoad
 from kvcompass.roles.replica_prefill import WorkerNow
-from kvcompass.roles.unit_report import ToldHoldings
+from kvcompass.roles.told_holdings import NOTHING_TOLD, ToldHoldings
 
 _LIMITS: Final = TreeLimits()
 _LOST_MOST: Final = 1 << 53
 """Counted no further: what reads the count may hold it as a float."""
-_UNTOLD: Final = EngineLoad(running=0, waiting=0, used_tokens=0, max_tokens=0)
-
-
-class _Nothing:
-    """`ToldHoldings` of who holds nothing."""
-
-    def digest(self, _shard: int) -> int:
-        return 0
-
-    def count(self, _shard: int) -> int:
-        return 0
-
-    def report(self, _shard: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
-        return np.zeros(0, np.uint64), np.zeros(0, np.uint8)
-
-
-_NOTHING: Final = _Nothing()
 
 
 class WorkerAgent:
@@ -91,10 +74,7 @@ class WorkerAgent:
         self._feed = EngineFeed()
         self.lag = EventLag()
         """Of the events. Who reads them says when some wait, and when none does."""
-        self._estimate = QueueEstimate(self.worker.prefill_ms_per_token, plan.lengths.quantum)
-        self._engine_load = _UNTOLD
-        self._heard_at_us = 0
-        self._answered_at_us = 0
+        self._load = HeardLoad(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._lease_us = plan.routing.lease_ms * 1_000
         self.holdings = Holdings(
             namespace(plan.model, salt),
@@ -123,7 +103,7 @@ class WorkerAgent:
         """
         before, self._plan = self._plan, plan
         self.worker = plan.workers[plan.worker_index(self.worker.id)]
-        self._estimate.apply_plan(self.worker.prefill_ms_per_token)
+        self._load.apply_plan(self.worker.prefill_ms_per_token)
         self._lease_us = plan.routing.lease_ms * 1_000
         lengths = np.union1d(registered_lengths(before), registered_lengths(plan))
         keys_max = max(before.worker_entries_max, plan.worker_entries_max)
@@ -184,7 +164,7 @@ class WorkerAgent:
         So a lease ends soon after the last answer, whether the engine is gone or hangs, however late that is
         noticed. `vouches` goes on meanwhile: it may be busy, and is renewed once it answers.
         """
-        waited_us = max(now_us - self._answered_at_us, self.lag.us(now_us))
+        waited_us = max(now_us - self._load.answered_us, self.lag.us(now_us))
         return self.vouches and waited_us <= self.answers_within_us
 
     @property
@@ -195,7 +175,7 @@ class WorkerAgent:
     @property
     def told(self) -> ToldHoldings:
         """What units are to know: nothing of a process whose past is still being replayed."""
-        return _NOTHING if self._learning else self.holdings
+        return NOTHING_TOLD if self._learning else self.holdings
 
     @property
     def applied(self) -> int:
@@ -205,7 +185,7 @@ class WorkerAgent:
     @property
     def mean_uncached_tokens(self) -> float:
         """Uncached tokens of a recent request, as the queue estimate takes them."""
-        return self._estimate.mean_uncached_tokens
+        return self._load.mean_uncached_tokens
 
     def order(self, sequence: int) -> Order:
         """Say how a live batch follows what was taken in. Call it once for each, as they come.
@@ -238,7 +218,7 @@ class WorkerAgent:
             self._complete = True
         self._feed.applied = sequence
         self.batches += 1
-        self._estimate.on_events(events)
+        self._load.on_events(events)
         left_out = self.holdings.left_out
         edits = self.holdings.apply(events)
         if isinstance(edits, BlockSizeMismatch):
@@ -351,11 +331,12 @@ class WorkerAgent:
             answered_us: When the engine last answered a question; None: now, with this load.
         """
         self._reachable = True
-        self._estimate.on_engine_load(load)
+        self._load.on_load(
+            load,
+            now_us if heard_us is None else heard_us,
+            now_us if answered_us is None else answered_us,
+        )
         self.engine.on_load(load, now_us)
-        self._engine_load = load
-        self._heard_at_us = now_us if heard_us is None else heard_us
-        self._answered_at_us = now_us if answered_us is None else answered_us
         self.lag.look(now_us, self._lease_us)
 
     def load(self, now_us: int) -> WorkerLoad | None:
@@ -363,21 +344,10 @@ class WorkerAgent:
         if self._reachable is None:
             return None
         if not self._reachable:
-            told, state, age_us = _UNTOLD, WorkerState.UNREACHABLE, 0
+            state = WorkerState.UNREACHABLE
         else:
-            told, age_us = self._engine_load, now_us - self._heard_at_us
             state = WorkerState.READY if self.refusal is None else WorkerState.DRAINING
-        return WorkerLoad(
-            worker_id=self.worker.id,
-            state=state,
-            queue_ms=self._estimate.queue_ms(told),
-            running=told.running,
-            waiting=told.waiting,
-            used_tokens=told.used_tokens,
-            max_tokens=told.max_tokens,
-            prefill_ms_per_token=self._estimate.measured_ms_per_token,
-            age_ms=age_us // 1_000,
-        )
+        return self._load.of_worker(self.worker.id, state, now_us)
 
     @property
     def seen(self) -> WorkerNow:
@@ -388,8 +358,8 @@ class WorkerAgent:
         return WorkerNow(
             serves=self._reachable is True and self.refusal is None and not self.worker.drain,
             exact=self.state is AgentState.EXACT and not self.holdings.is_shared,
-            load=self._engine_load,
-            heard_at_us=self._heard_at_us,
+            load=self._load.load,
+            heard_at_us=self._load.heard_us,
             cached_tokens=self.holdings.cached_blocks * self.holdings.block_size,
         )
 

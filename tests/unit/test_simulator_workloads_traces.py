@@ -188,7 +188,7 @@ def test_a_fault_is_named_by_file_line_and_field(
 def test_a_file_without_a_request_has_no_capacity(text: str, tmp_path: Path) -> None:
     path = tmp_path / ("empty.json" if text else "empty.jsonl")
     path.write_text(text, "utf-8")
-    with pytest.raises(SimulationError, match="no request in it|: empty"):
+    with pytest.raises(SimulationError, match=r"no request in it|: empty"):
         capacity_of(path, fleet=FLEET)
 
 
