@@ -33,9 +33,9 @@ POLICY: Final = "kvcompass"
 LOAD: Final = 0.9
 FLEETS: Final = ("paper-64", "scale-128x16", "scale-256x16", "scale-512x32", "scale-1024x64")
 AIMS: Final = {"shared": 5_000.0, "faithful": 1_000.0}
-"""Requests a second that are promised on one core at 64 workers."""
+"""Requests a second on one core at 64 workers. Not reached: docs/decisions/1033."""
 MEMORY_GB: Final = 3.0
-"""Promised for half a million requests."""
+"""Of half a million requests, at most."""
 _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1_024
 
 
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def table(found: dict[str, Speed], clock: str) -> str:
-    """What was found, beside what is promised."""
+    """What was found, beside what is aimed at."""
     rows = []
     for name, speed in found.items():
         a_second = speed.requests_per_s(clock)
@@ -155,7 +155,7 @@ def table(found: dict[str, Speed], clock: str) -> str:
             f"{speed.peak_gb:.2f}",
         )
         rows.append((name, *figures, aim))
-    head = ("KVCompass on mixed, blocks of 64", "requests", "requests/s", "us each", "peak GB", "promised")
+    head = ("KVCompass on mixed, blocks of 64", "requests", "requests/s", "us each", "peak GB", "aim")
     return plain(head, rows)
 
 
