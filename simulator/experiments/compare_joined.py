@@ -33,7 +33,7 @@ def joined(documents: Sequence[Mapping[str, Any]], *, any_code: bool = False) ->
 
     Args:
         documents: One or more.
-        any_code: Also where different code made them.
+        any_code: Also where different code made them; each run is then kept with its own's digest.
 
     Raises:
         SimulationError: Different code or other settings made them, or one run is in two of them.
@@ -42,7 +42,11 @@ def joined(documents: Sequence[Mapping[str, Any]], *, any_code: bool = False) ->
     if len(codes) > 1 and not any_code:
         message = f"different code made them ({', '.join(codes)}); run one again, or say --any-code"
         raise SimulationError(message, field="write-docs")
-    runs = [_without_paths(run) for document in documents for run in document["runs"]]
+    runs = [
+        {"code": document["code"], **_without_paths(run)}
+        for document in documents
+        for run in document["runs"]
+    ]
     _check(runs)
     whole: dict[str, Any] = {
         **documents[0],

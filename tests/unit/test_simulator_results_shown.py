@@ -281,6 +281,16 @@ def test_the_page_says_for_how_long_each_workload_was_measured() -> None:
     )
 
 
+def test_the_page_says_which_code_ran_which_policies() -> None:
+    first, second = part(1), part(1, code="fedcba9876543210")
+    first["runs"] = [run for run in first["runs"] if run["inputs"]["policy"] == "kvcompass"]
+    second["runs"] = [run for run in second["runs"] if run["inputs"]["policy"] != "kvcompass"]
+    whole = compare_joined.joined([compare_joined.joined([first]), second], any_code=True)
+    text = compare_page.text(whole, three_seeds(0.5))
+    assert "0123456789abcdef of KVCompass; fedcba9876543210 of " in text
+    assert "0123456789abcdef." in compare_page.text(part(1), three_seeds(0.5))
+
+
 def test_parts_of_other_settings_are_refused() -> None:
     other = part(2)
     for each in other["runs"]:
