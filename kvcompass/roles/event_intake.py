@@ -28,8 +28,8 @@ _TIER_OF_MEDIUM: Final[Mapping[str | None, Tier]] = {
 """SGLang says CPU_PINNED and vLLM CPU; both have media behind these, which are no tier of the index."""
 _UNTOLD_TIERS: Final = dict.fromkeys(_TIER_OF_MEDIUM, Tier.DRAM)
 """Of an engine that does not say what moves to its host tier: what it holds may be there."""
-_CHUNKED: Final = "CPU"
-"""vLLM's host tier has blocks of its own, each told as one store: a request finds all of one or nothing."""
+_SPELLED_COPY: Final = "CPU"
+"""vLLM's host tier, whose copies are told as stores only with `self_describing_kv_events`."""
 _TOKEN: Final = np.dtype("<i4")
 
 
@@ -113,7 +113,9 @@ class EventIntake:
 
     def _store(self, event: BlockStored) -> None:
         if event.scope or (self._foreign and event.parent in self._foreign):
-            self._leave(event.hashes)
+            self.counters.foreign_scopes += 1
+            self.shared = True
+            self._foreign.note(event.hashes)
             return
         tier = self._tier(event.medium)
         if tier is None:
@@ -121,35 +123,29 @@ class EventIntake:
         if not event.hashes or len(event.tokens) != len(event.hashes) * self.block_size:
             self.counters.malformed += 1
             return
-        hashes, tokens = event.hashes, event.tokens
-        own = self._own_beginning(hashes)
-        if own < len(hashes):
-            self._leave(hashes[own:])
-            if not own:
-                return
-            hashes, tokens = hashes[:own], tokens[: own * self.block_size]
-        if event.medium == _CHUNKED and self.quantum % len(tokens):
-            self.counters.coarse_copies += 1
+        if event.medium == _SPELLED_COPY and not self._is_found(event):
             return
-        self._tree.store(hashes, event.parent, tokens.astype(_TOKEN, copy=False).tobytes(), tier)
-        self.counters.stored_blocks += len(hashes)
+        data = event.tokens.astype(_TOKEN, copy=False).tobytes()
+        self._tree.store(event.hashes, event.parent, data, tier)
+        self.counters.stored_blocks += len(event.hashes)
 
-    def _leave(self, hashes: tuple[BlockHash, ...]) -> None:
-        """They are another scope's."""
-        self.counters.foreign_scopes += 1
-        self.shared = True
-        self._foreign.note(hashes)
+    def _is_found(self, event: BlockStored) -> bool:
+        """Whether whoever asks for a prefix that ends in this copy on the host finds it there.
 
-    def _own_beginning(self, hashes: tuple[BlockHash, ...]) -> int:
-        """How many blocks of a chain, from its first on, are not known to be another scope's.
-
-        vLLM's copies on the host are told without the scope that their blocks were told with, under the same
-        names, which no blocks of another scope have.
+        vLLM tells such copies without the scope of their blocks, under the same names: so they are copies of
+        blocks that are known. It finds the blocks that it told at once together, or none of them.
         """
-        if not self._foreign:
-            return len(hashes)
-        foreign = (at for at, name in enumerate(hashes) if name in self._foreign and name not in self._tree)
-        return next(foreign, len(hashes))
+        if self._foreign and any(name in self._foreign and name not in self._tree for name in event.hashes):
+            self.counters.foreign_scopes += 1
+            return False
+        unknown = sum(name not in self._tree for name in event.hashes)
+        if unknown:
+            self._tree.counters.unknown_copies += unknown
+        elif self.quantum % len(event.tokens):
+            self.counters.coarse_copies += 1
+        else:
+            return True
+        return False
 
     def _copy(self, event: BlocksCopied) -> None:
         own = () if event.scope else self._own(event.hashes)

@@ -25,7 +25,9 @@ class ForeignBlocks:
 
     def note(self, names: Iterable[BlockHash]) -> None:
         """These are another scope's."""
-        self._names.update(dict.fromkeys(names))
+        for name in names:
+            self._names.pop(name, None)
+            self._names[name] = None
         while len(self._names) > self._most:
             del self._names[next(iter(self._names))]
 

@@ -196,15 +196,6 @@ class Holdings:
         here = (shard_of(keys, self._shards) == shard) & (held >> 2 <= self._registered_length)
         return keys[here], (held[here] & 3).astype(np.uint8)
 
-    def registered(self) -> tuple[ShardEdits, ...]:
-        """Return everything registered, as edits of who had nothing. O(keys held)."""
-        found = []
-        for shard in range(self._shards):
-            keys, tiers = self.report(shard)
-            if keys.size:
-                found.append(ShardEdits(shard, dict(zip(keys.tolist(), tiers.tolist(), strict=True))))
-        return tuple(found)
-
     def _edits(self) -> tuple[ShardEdits, ...]:
         changes = self._changes()
         if not self._cap.stands(len(self._held)):

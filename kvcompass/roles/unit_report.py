@@ -100,6 +100,8 @@ class UnitReport:
         """Tier by key, not yet sent."""
         self._chunks: deque[_Chunk] = deque()
         self._epoch = agent.epoch
+        self._told = agent.told
+        """By what the stream goes: where that is another all at once, everything is told anew."""
         self._sequence = 0
         self._connected = False
         self._report_due = False
@@ -161,6 +163,7 @@ class UnitReport:
             self._sequence = 0
             self.acknowledged = 0
         self._connected = True
+        self._told = self._agent.told
         worker_id = self._agent.worker.id
         handshake = Handshake(worker_id, self._epoch, PROTOCOL_VERSION, self._plan_version, self._layout)
         return AgentHello(handshake, worker_id, self._renewal())
@@ -227,6 +230,9 @@ class UnitReport:
         if self._renewal_next is not None:
             renewal, self._renewal_next = self._renewal_next, None
             return renewal
+        if self._told is not self._agent.told:
+            self._told = self._agent.told
+            self._report_due = True
         if self._report_due:
             self._begin_report()
         between_chunks = bool(self._chunks) and not self._chunks[0].first and not self._just_renewed

@@ -268,19 +268,12 @@ class WorkerAgent:
         self.engine.judge(judge, refusal)
         return () if refusal is None else self._to_tell(self.holdings.clear())
 
-    def on_attached(self, *, replayed: bool) -> tuple[ShardEdits, ...]:
-        """All that the engine could replay has been taken in. `replayed`: whether it could at all.
-
-        Returns:
-            Of a process that was learned from its start: everything that it holds.
-        """
+    def on_attached(self, *, replayed: bool) -> None:
+        """All that the engine could replay has been taken in. `replayed`: whether it could at all."""
         if not replayed and self._feed.applied < 0:
             self._complete = False
         self._attached = True
-        if not self._learning:
-            return ()
         self._learning = False
-        return self.holdings.registered()
 
     def on_events_lost(self) -> None:
         """The event stream broke. Until `on_engine_up` it may be any engine process."""

@@ -165,7 +165,8 @@ class EngineFollower:
             same = await has_batch(self._context, self.endpoints.replay, *last, self._timeout_s)
         self._engine_up(same_process=same, first=last is None)
         replayed = await self._catch_up()
-        self._publish(self._agent.on_attached(replayed=replayed))
+        self._agent.on_attached(replayed=replayed)
+        self._publish(())
 
     def _engine_up(self, *, same_process: bool, first: bool) -> None:
         epoch = self._agent.epoch if same_process or first else self._new_epoch()
@@ -213,7 +214,8 @@ class EngineFollower:
                 continue
             if order in (Order.RESTARTED, Order.HOLE):
                 await self._catch_up()
-                self._publish(self._agent.on_attached(replayed=True))
+                self._agent.on_attached(replayed=True)
+                self._publish(())
             self._take(*batch)
             await asyncio.sleep(0)
 

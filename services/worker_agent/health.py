@@ -78,7 +78,7 @@ def _details(worker: ServedWorker) -> dict[str, Any]:
         "blocks": agent.holdings.blocks,
         "event_lag_ms": agent.lag.us(now_us()) / 1_000,
         "detached_blocks": agent.holdings.detached,
-        "held_keys": len(agent.holdings),
+        "held_keys": sum(agent.told.count(shard) for shard in worker.reports),
         "holdings": {
             str(shard): {
                 "keys": agent.told.count(shard),

@@ -27,7 +27,10 @@ _GAUGES: Final[dict[str, tuple[str, _Read]]] = {
         lambda w: w.agent.holdings.registered_length,
     ),
     "detached_blocks": ("Blocks whose parent is not resident.", lambda w: w.agent.holdings.detached),
-    "held_keys": ("Prefixes held at registered lengths.", lambda w: len(w.agent.holdings)),
+    "held_keys": (
+        "Prefixes that units are told of.",
+        lambda w: sum(w.agent.told.count(shard) for shard in w.reports),
+    ),
     "event_lag_ms": (
         "For how long events have waited to be taken in.",
         lambda w: w.agent.lag.us(now_us()) / 1_000,

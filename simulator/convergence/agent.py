@@ -156,7 +156,8 @@ class FollowedEngine:
             self.agent.order(number)
         if order in (Order.RESTARTED, Order.HOLE):
             self._catch_up()
-            self._publish(self.agent.on_attached(replayed=True))
+            self.agent.on_attached(replayed=True)
+            self._wake()
         self._take(run, number, events)
 
     def _broke(self, run: int) -> None:
@@ -191,7 +192,7 @@ class FollowedEngine:
         self._attached_to = engine.run
         self._heard_us = self._fabric.now_us
         self._engine_up(same_process=same, first=last is None)
-        self._publish(agent.on_attached(replayed=self._catch_up()))
+        agent.on_attached(replayed=self._catch_up())
         self._backoff.reset()
         self._wake()
 

@@ -14,6 +14,7 @@ from simulator.results.spread import Spread
 _THROUGHPUT: Final = "output_tokens_per_s"
 RANKED: Final = ("ttft_p50_ms", "ttft_p99_ms", "e2e_p99_ms", _THROUGHPUT)
 """The figures by which a policy is called first."""
+_KEEPS_UP: Final = 0.99
 _LEAST_SHARE: Final = 0.1
 """Parts of a difference that are smaller than this share of its largest part are not told."""
 
@@ -74,8 +75,9 @@ def _loss(metric: Metric, ours: Row, there: Sequence[Row]) -> Loss | None:
 
 
 def _keeps_up(row: Row) -> bool:
-    """Whether as much was answered as asked, over all runs."""
-    return sum(run.requests_per_s for run in row.runs) >= sum(run.offered_per_s for run in row.runs)
+    """Whether as much was answered as asked, or a hundredth less, over all runs."""
+    asked = sum(run.offered_per_s for run in row.runs)
+    return sum(run.requests_per_s for run in row.runs) >= _KEEPS_UP * asked
 
 
 def _clear(metric: Metric, ours: Row, winner: Row) -> bool | None:

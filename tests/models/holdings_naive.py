@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable
-from itertools import takewhile
 
 import numpy as np
 
@@ -51,13 +50,10 @@ class NaiveHoldings:
             tokens = event.tokens.tolist()
             if len(tokens) != len(event.hashes) * self.block_size:
                 return
-            own = [*takewhile(lambda name: name not in self.foreign or name in self.blocks, event.hashes)]
-            self.foreign.update(event.hashes[len(own) :])
-            found_together = len(own) * self.block_size if event.medium == "CPU" else 1
-            if any(length % (found_together or 1) for length in self.lengths):
+            if event.medium == "CPU" and not self.is_found(event):
                 return
-            parents = (event.parent, *own)
-            for i, (block_hash, parent) in enumerate(zip(own, parents, strict=False)):
+            parents = (event.parent, *event.hashes)
+            for i, (block_hash, parent) in enumerate(zip(event.hashes, parents, strict=False)):
                 piece = tuple(tokens[i * self.block_size : (i + 1) * self.block_size])
                 self.store(block_hash, parent, piece, MEDIA[event.medium])
         elif isinstance(event, BlocksCopied):
@@ -67,6 +63,11 @@ class NaiveHoldings:
         elif isinstance(event, BlockRemoved):
             for block_hash in event.hashes:
                 self.remove(block_hash, MEDIA[event.medium])
+
+    def is_found(self, event: BlockStored) -> bool:
+        known = all(name in self.blocks for name in event.hashes)
+        together = len(event.tokens) or 1
+        return known and all(length % together == 0 for length in self.lengths)
 
     def store(
         self, block_hash: BlockHash, parent: BlockHash | None, tokens: tuple[int, ...], where: str

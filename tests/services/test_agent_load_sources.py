@@ -16,7 +16,7 @@ from kvcompass.roles.queue_estimate import EngineLoad
 from services.runtime.epoch import now_us
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError
 from services.worker_agent.load_sources.load_socket import LoadSocket, _load, load_endpoint
-from services.worker_agent.load_sources.reader import LoadReader
+from services.worker_agent.load_sources.reader import LoadReader, Told
 from services.worker_agent.load_sources.source import SourceKind
 from services.worker_agent.settings import EngineSettings
 from tests.services.mock_engine_rig import ANY_PORT, PATIENCE_S, Rig, running
@@ -336,6 +336,46 @@ async def test_what_publishes_does_not_hide_that_nobody_answers(monkeypatch: pyt
                     await asyncio.sleep(0.02)
         with pytest.raises(EngineError, match="nobody is there"):
             await reader.read(RECENT_US)
+
+
+async def test_what_is_published_waits_for_no_answer_and_a_hang_is_told_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask, release = EngineClient.get, asyncio.Event()
+
+    async def slow(client: EngineClient, path: str, decoder: Any) -> Any:
+        await release.wait()
+        if dead:
+            raise EngineError("does not answer in time", field=path)
+        return await ask(client, path, decoder)
+
+    dead = False
+    async with running(**PUBLISHES) as rig, reading(rig) as reader:
+        await until_from(reader, SourceKind.LOAD_SOCKET)
+        last = await reader.read(0)
+        monkeypatch.setattr(EngineClient, "get", slow)
+        async with answering(rig):
+            told = await _published(reader, lambda told: told.load.running == 1)
+            assert last.answered_us == told.answered_us < told.heard_us
+            again = await reader.read(0)
+            assert told.heard_us <= again.heard_us < reader._now_us() - 10_000 or again.load != told.load
+            release.set()
+            answered = await _published(reader, lambda told: told.answered_us > last.answered_us)
+            assert answered.heard_us == answered.answered_us
+            newer = await reader.read(RECENT_US)
+            assert newer.heard_us >= answered.heard_us, "what was published before it is older"
+            dead = True
+            with pytest.raises(EngineError, match="in time"):
+                await _published(reader, lambda _: False)
+            with pytest.raises(EngineError, match="in time"):
+                await reader.read(0)
+
+
+async def _published(reader: LoadReader, holds: Callable[[Told], bool]) -> Told:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds(told := await reader.read(0)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return told
 
 
 async def test_the_socket_of_a_rank_is_at_the_base_port_plus_its_number() -> None:

@@ -1,12 +1,16 @@
 """Least loaded, the Oracle and the exact queues under the bounds."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kvcompass.engine_model import EngineConfig, Scheduling
 from simulator.request import Request
 from simulator.rivals.consistent_hash import CONSISTENT_HASH
+from simulator.rivals.exact_queues import ExactQueues
 from simulator.rivals.least_loaded import LEAST_LOADED
 from simulator.rivals.oracle import ORACLE, Oracle
 from simulator.rivals.prefill_queues import PrefillQueues
@@ -63,6 +67,28 @@ def test_the_oracle_balances_better_than_anybody_and_looks_at_nothing_else() -> 
     assert oracle < min(_peak(Run(rival, requests)) for rival in (RANDOM, LEAST_LOADED, CONSISTENT_HASH))
     shared = [ask(i, 2_000.0 * i, 0, text("one", PROMPT), text(i, PAGE)) for i in range(12)]
     assert sorted(set(Run(ORACLE, shared).workers)) == list(range(6))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 40), st.integers(0, 5)), max_size=30), st.data())
+def test_what_is_left_is_what_has_not_begun_and_half_of_what_has(
+    steps: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    site = Run(ORACLE, [ask(0, 0.0, 0, text(0, PAGE))]).router._site
+    exact, now_us = ExactQueues(site), 0
+    for request_id, (work_us, way_us, gap_us) in enumerate(steps):
+        now_us += gap_us
+        exact.queues.give(request_id, 0, work_us, now_us + way_us)
+        if data.draw(st.booleans()):
+            exact.queues.begun(data.draw(st.sampled_from(range(request_id + 1))), 0, now_us)
+    load = SimpleNamespace(running=data.draw(st.integers(0, 9)), waiting=data.draw(st.integers(0, 9)))
+    load.decoding = data.draw(st.integers(0, load.running))
+    exact.engine = lambda _: SimpleNamespace(load=lambda _: load)  # type: ignore[assignment,method-assign]
+    given_ = list(exact.queues.given[0].values())
+    behind = load.waiting + sum(one.lands_us > now_us for one in given_)
+    works = [one.work_us for one in reversed(given_)]
+    begun = load.running - load.decoding
+    assert exact._left_us(0, now_us) == sum(works[:behind]) + 0.5 * sum(works[behind : behind + begun])
 
 
 def test_exact_queues_are_those_that_requests_meet() -> None:

@@ -183,16 +183,39 @@ def test_a_spelled_copy_of_another_scopes_blocks_is_not_credited_either() -> Non
     agent = holdings()
     agent.apply([stored([A], None, TOKENS[:2], "GPU", "salt"), stored([B], A, TOKENS[2:4], "GPU")])
     assert agent.apply([stored([A], None, TOKENS[:2], "CPU"), stored([B], A, TOKENS[2:4], "CPU")]) == ()
-    agent.apply([stored([C, B], None, [9, 9, *TOKENS[2:4]], "GPU")])
-    assert (agent.blocks, agent.events.foreign_scopes) == (1, 5)
+    assert (agent.blocks, agent.events.foreign_scopes, agent.left_out) == (0, 4, 0)
+    assert agent.apply([stored([C], None, TOKENS[:2], "CPU")]) == (), "whose block it is was not heard"
+    assert agent.left_out == 1
 
 
-def test_copies_found_together_are_credited_only_where_a_length_cannot_end_among_them() -> None:
-    agent = holdings()
-    agent.apply([stored(HASHES, None, TOKENS, "CPU")])
-    assert (tiers(agent), agent.events.coarse_copies, agent.left_out) == (NONE, 1, 0)
-    agent.apply([stored([A], None, TOKENS[:2], "CPU"), stored([B, C, D], A, TOKENS[2:], "CPU_PINNED")])
-    assert (tiers(agent), agent.events.coarse_copies) == (DRAM, 1)
+def test_a_name_of_another_scope_that_was_told_again_is_not_the_next_to_be_dropped() -> None:
+    foreign = ForeignBlocks(3)
+    foreign.note([1, 2, 3])
+    foreign.note([1])
+    foreign.note([4])
+    assert [name for name in (1, 2, 3, 4) if name in foreign] == [1, 3, 4]
+
+
+def test_copies_found_together_are_credited_only_where_a_length_cannot_end_among_them(
+    agent: Holdings,
+) -> None:
+    agent.apply([stored(HASHES, None, TOKENS, "CPU"), BlockRemoved((D, C, B), "GPU")])
+    assert tiers(agent) == [Tier.VRAM, Tier.NONE, Tier.NONE]
+    assert (agent.events.coarse_copies, agent.left_out) == (1, 0)
+
+
+def test_a_copy_of_which_a_part_is_anothers_is_found_by_nobody(agent: Holdings) -> None:
+    agent.apply(
+        [stored([999], A, [9, 9], "GPU", "image"), stored([A, 999], None, [*TOKENS[:2], 9, 9], "CPU")]
+    )
+    agent.apply([BlockRemoved((A,), "GPU")])
+    assert tiers(agent) == NONE
+
+
+def test_a_spelled_copy_is_one(agent: Holdings) -> None:
+    agent.apply([stored([A], None, TOKENS[:2], "CPU"), stored([B], A, TOKENS[2:4], "CPU")])
+    agent.apply([BlockRemoved((A, B, C, D), "GPU")])
+    assert tiers(agent) == [Tier.DRAM, Tier.DRAM, Tier.NONE]
 
 
 def test_blocks_leave_from_a_prompts_end() -> None:

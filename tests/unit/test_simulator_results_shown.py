@@ -291,6 +291,16 @@ def test_the_page_says_which_code_ran_which_policies() -> None:
     assert "0123456789abcdef." in compare_page.text(part(1), three_seeds(0.5))
 
 
+def test_the_page_counts_the_fewest_seeds_of_a_policy_and_knows_no_chance_of_one() -> None:
+    slow, seeds = document(better=False), (1,)
+    slow["runs"] = [run for run in slow["runs"] if run["inputs"]["seed"] in seeds]
+    found = [row for row in three_seeds(0.5) if row.policy != "kvcompass"]
+    ours = rows([run("kvcompass", slower(PLAIN, 9.0))])
+    text = compare_page.text(slow, [*ours, *found])
+    assert " 1 seed, " in text.replace("\n", " ")
+    assert "| - |" in text
+
+
 def test_parts_of_other_settings_are_refused() -> None:
     other = part(2)
     for each in other["runs"]:

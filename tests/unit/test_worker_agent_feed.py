@@ -1,5 +1,7 @@
 """The order of an engine's batches, and what a hole or a restart does to the agent's state."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,6 +22,8 @@ from kvcompass.levels import registered_lengths
 from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.engine_feed import EngineFeed, Order
+from kvcompass.roles.engine_fit import EngineRefusal
+from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import RepeatedStores
 from kvcompass.roles.queue_estimate import EngineLoad
 from kvcompass.roles.worker_agent import WorkerAgent
@@ -208,6 +212,20 @@ def test_an_engine_that_is_down_is_neither_vouched_for_nor_forgotten() -> None:
     (edit,) = agent.on_engine_up(3, same_process=False)
     assert list(edit.tiers.values()) == [0]
     assert (agent.epoch, agent.engine_restarts, agent.applied) == (3, 1, -1)
+
+
+def test_nothing_of_a_past_that_is_being_replayed_is_told_in_any_way() -> None:
+    agent = attached()
+    agent.on_batch(0, [block(1)])
+    agent.on_engine_up(2, same_process=False)
+    assert agent.on_batch(0, [block(2)]) == ()
+    finer = replace(PLAN, plan_version=2, lengths=replace(PLAN.lengths, stretch=1.4))
+    assert (agent.apply_plan(finer), agent.settle_plan()) == ((), ())
+    assert agent.told.count(0) + agent.told.count(1) == 0 < len(agent.holdings)
+    assert agent.judge(Judge.PROBE, EngineRefusal("chat_template", "parts")) == ()
+    agent.judge(Judge.PROBE, None)
+    agent.on_attached(replayed=True)
+    assert agent.told is agent.holdings
 
 
 def test_a_cache_that_others_use_too_is_not_known_exactly() -> None:

@@ -42,8 +42,7 @@ class Couple:
         self.agent.on_engine_load(IDLE, self.now_us)
         if not self.agent.vouches:
             self.agent.on_engine_up(self.agent.epoch, same_process=True)
-            for edits in self.agent.on_attached(replayed=True):
-                self.report.on_edits(edits)
+            self.agent.on_attached(replayed=True)
 
     def engine_restarts(self, *replayed: EngineEvent) -> None:
         """Its ring has a batch for each of `replayed`."""
@@ -54,8 +53,7 @@ class Couple:
             self.exchange()
             self.unit.tick(self.now_us)
             assert not self.unit.holdings("us-0")[0].size, "part of a past is no truth"
-        for edits in self.agent.on_attached(replayed=True):
-            self.report.on_edits(edits)
+        self.agent.on_attached(replayed=True)
 
     def batch(self, *events: EngineEvent) -> None:
         for edits in self.agent.on_batch(self.agent.applied + 1, events):

@@ -146,7 +146,7 @@ async def load_check(
 
 async def _is_published(reader: LoadReader) -> bool:
     """Whether a load comes by itself. An idle engine repeats its own each second."""
-    with suppress(TimeoutError):
+    with suppress(TimeoutError, EngineError):
         async with asyncio.timeout(_PUBLISHED_S):
             while reader.kind is not SourceKind.LOAD_SOCKET:
                 await asyncio.sleep(_LOOK_S)

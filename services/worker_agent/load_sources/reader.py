@@ -1,5 +1,6 @@
 """The load of one worker, from the best source that its engine has."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ from kvcompass.roles.queue_estimate import EngineLoad
 from services.runtime.logs import get_logger
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
 from services.worker_agent.load_sources.get_load import GetLoad
-from services.worker_agent.load_sources.load_socket import LoadSocket, load_endpoint
+from services.worker_agent.load_sources.load_socket import LoadSocket, Published, load_endpoint
 from services.worker_agent.load_sources.metrics_page import MetricsPage
 from services.worker_agent.load_sources.source import LoadSource, SourceKind
 from services.worker_agent.load_sources.v1_loads import V1Loads
@@ -78,7 +79,10 @@ class LoadReader:
         self._source: LoadSource | None = None
         self._better: list[LoadSource] = []
         self._look_again_at_us = 0
-        self._answered_us: int | None = None
+        self._answer: Told | None = None
+        """The last one to a question; None where the last question failed."""
+        self._asking: asyncio.Task[EngineLoad] | None = None
+        """Beside what is published."""
         self._socket: LoadSocket | None = None
         self._malformed_before = 0
         self.kind: SourceKind | None = None
@@ -109,11 +113,13 @@ class LoadReader:
         """The engine is another, or may be: choose anew at the next question."""
         self._source = None
         self._better = []
-        self._answered_us = None
+        self._answer = None
+        self._stop_asking()
         self._close_socket()
 
     def close(self) -> None:
         """Stop listening."""
+        self._stop_asking()
         self._close_socket()
 
     async def read(self, recent_us: int) -> Told:
@@ -184,20 +190,56 @@ class LoadReader:
             self._log.info("no published load", reason=str(error))
 
     async def _from(self, source: LoadSource, recent_us: int) -> Told:
-        if self._socket is not None:
-            published, answered_us = self._socket.newest(), self._answered_us
-            is_recent = answered_us is not None and self._now_us() - answered_us < recent_us
-            if published is not None and answered_us is not None and is_recent:
-                self._heard(SourceKind.LOAD_SOCKET, published.load)
-                return Told(published.load, published.heard_us, answered_us)
-        load = await source.read(self._client)
+        published = None if self._socket is None else self._socket.newest()
+        if published is None:
+            asked, self._asking = self._asking, None
+            load = await (asked or source.read(self._client))
+        else:
+            answer = await self._beside(published, source, recent_us)
+            if answer is None:
+                return self._newer(published)
+            load = answer
         quiet = self._socket is not None and self._socket.speaks
         self._heard(SourceKind.LOAD_SOCKET if quiet else source.kind, load)
         return self._answered(load)
 
+    async def _beside(self, published: Published, source: LoadSource, recent_us: int) -> EngineLoad | None:
+        """Ask where the last answer is not recent; None while none has come: what is published need not wait.
+
+        After a question that failed it does: whoever counts failures is not told of anything between.
+        """
+        if self._answer is None:
+            return await source.read(self._client)
+        if self._now_us() - self._answer.answered_us < recent_us:
+            return None
+        self._asking = self._asking or asyncio.create_task(source.read(self._client), name="load")
+        done, _ = await asyncio.wait((self._asking,), timeout=self._settings.load_period_ms / 2_000)
+        if not done:
+            return None
+        asked, self._asking = self._asking, None
+        try:
+            return asked.result()
+        except EngineError:
+            self._answer = None
+            raise
+
+    def _newer(self, published: Published) -> Told:
+        """What is published, unless the last answer came after it."""
+        assert self._answer is not None, "nothing is taken without an answer before"
+        newer = self._answer if self._answer.heard_us > published.heard_us else published
+        self._heard(SourceKind.LOAD_SOCKET, newer.load)
+        return Told(newer.load, newer.heard_us, self._answer.answered_us)
+
     def _answered(self, load: EngineLoad) -> Told:
-        self._answered_us = self._now_us()
-        return Told(load, self._answered_us, self._answered_us)
+        now_us = self._now_us()
+        self._answer = Told(load, now_us, now_us)
+        return self._answer
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            self._asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+            self._asking.cancel()
+            self._asking = None
 
     def _heard(self, kind: SourceKind, load: EngineLoad) -> None:
         self.lacks = load.lacks

@@ -39,7 +39,7 @@ class BlockContent:
     def check(self, row: Row, ids: Sequence[int], length: int) -> None:
         """Raise the row's error if so many blocks do not fit its `input_length`, or an id is too large."""
         if ids and max(ids) >= _IDS:
-            raise row.error("hash_ids", f"{max(ids):.4g} is not below 2^31: number the blocks from 0 on")
+            raise row.error("hash_ids", f"{max(ids)!s:.20} is not below 2^31: number the blocks from 0 on")
         full, all_ = length // self.block_size, -(-length // self.block_size)
         if len(ids) not in (full, all_):
             raise row.error(

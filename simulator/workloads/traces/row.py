@@ -63,7 +63,9 @@ class Row:
         """Return a number of tokens, at least `least` and below TOKENS_MOST."""
         count = self.integer(field, least=least)
         if count >= TOKENS_MOST:
-            raise self.error(field, f"{count:.4g} tokens are more than a text may have, {TOKENS_MOST - 1:,}")
+            raise self.error(
+                field, f"{count!s:.20} tokens are more than a text may have, {TOKENS_MOST - 1:,}"
+            )
         return count
 
     def number(self, field: str) -> float:
