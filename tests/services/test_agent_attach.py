@@ -212,6 +212,7 @@ async def test_an_engine_that_is_upgraded_is_asked_again_what_it_is() -> None:
             await at_work.holds(PROMPT)
             await old.server.stop(0.1)
             await at_work.is_in(AgentState.UNREACHABLE)
+            groups = at_work.worker.follower.decoder._groups
             new = await stack.enter_async_context(running(event_profile="0.5.23", page_size=32, **places))
             await new.generate(OTHERS[0])
             await at_work.holds(OTHERS[0])
@@ -219,6 +220,7 @@ async def test_an_engine_that_is_upgraded_is_asked_again_what_it_is() -> None:
             assert (told["version"], told["page_size"]) == ("0.5.23", 32)
             await at_work.is_in(AgentState.EXACT)
             assert at_work.worker.agent.engine_restarts == 1
+            assert at_work.worker.follower.decoder._groups is not groups, "its caches may be others"
 
 
 async def test_pages_of_one_token_work_with_a_warning() -> None:
@@ -334,3 +336,24 @@ async def test_another_engine_process_has_its_load_asked_for_at_the_best_place(s
                 await at_work.is_in(AgentState.UNREACHABLE)
                 routes["GET", "/get_load"] = found
             await eventually(lambda: at_work.worker.loads.kind is SourceKind.V1_LOADS, "the best is taken")
+
+
+async def hanging(_scope: Any, _receive: Any, _send: Any) -> None:
+    """A route that does not answer."""
+    await asyncio.sleep(30.0)
+
+
+async def test_an_engine_that_publishes_and_does_not_answer_is_not_renewed_and_then_given_up() -> None:
+    publishing = {"event_profile": "0.5.23", "load_publish_endpoint": f"tcp://*:{free_ports(1)}"}
+    async with running(**publishing, **ports()) as rig, scene(url_of(rig)) as at_work:
+        await at_work.is_in(AgentState.EXACT)
+        await until(lambda: at_work.worker.loads.kind is SourceKind.LOAD_SOCKET, "what it publishes counts")
+        renewals = at_work.units["us-0"].renewals
+        await until(lambda: len(renewals) > 1, "renewed while it answers")
+        rig.server._app._routes["GET", "/v1/loads"] = hanging
+        await asyncio.sleep(0.2)
+        before, told = len(renewals), len(at_work.edge.loads)
+        await asyncio.sleep(0.2)
+        assert (at_work.worker.agent.vouches, len(renewals)) == (True, before), "an answer alone renews"
+        assert len(at_work.edge.loads) > told, "what it publishes is passed on"
+        await at_work.told(WorkerState.UNREACHABLE)
