@@ -80,7 +80,7 @@ class EventDecoder:
         place = 0
         for item, count in neighbours_joined(self._items(payload)):
             try:
-                news += self._news(item)
+                news += self._news(item, count)
             except _MALFORMED:
                 again = self._items(payload) if count > 1 else iter([item])
                 first = place if count > 1 else 0
@@ -106,30 +106,31 @@ class EventDecoder:
     def _news_of_any(self, item: Any) -> tuple[EngineNews, ...]:
         """One raw event, whatever it is."""
         try:
-            return self._news(item)
+            return self._news(item, 1)
         except _MALFORMED:
             self.counters.malformed_events += 1
             return (_STORES_LOST if is_store(item) else _ANYTHING_LOST,)
 
-    def _news(self, item: Any) -> tuple[EngineNews, ...]:
+    def _news(self, item: Any, count: int) -> tuple[EngineNews, ...]:
+        """What `count` raw events say that were joined to one."""
         fields, has_more = fields_of(item)
         kind = fields["type"]
         if kind == "BlockStored":
-            news = self._stored(fields)
+            news = self._stored(fields, count)
         elif kind == "BlockRemoved":
-            news = self._removed(fields)
+            news = self._removed(fields, count)
         elif kind == "AllBlocksCleared":
             news = (AllBlocksCleared(),)
         else:
-            self.counters.unknown_events += 1
+            self.counters.unknown_events += count
             return (_STORES_LOST,)
-        self.counters.unknown_fields += has_more
+        self.counters.unknown_fields += count * has_more
         return news
 
-    def _stored(self, fields: Fields) -> tuple[EngineNews, ...]:
+    def _stored(self, fields: Fields, count: int) -> tuple[EngineNews, ...]:
         admission = self._groups.of_store(fields.get("group_idx"), fields.get("kv_cache_spec_kind"))
         if admission is not Admission.TAKEN:
-            self.counters.other_groups += 1
+            self.counters.other_groups += count
             if admission is Admission.LEFT:
                 return ()
             self.counters.late_groups += 1
@@ -156,8 +157,8 @@ class EventDecoder:
             return (keyed,)
         return (BlockStored(hashes[:plain], parent, tokens[:cut], block_size, medium, scope), keyed)
 
-    def _removed(self, fields: Fields) -> tuple[EngineNews, ...]:
+    def _removed(self, fields: Fields, count: int) -> tuple[EngineNews, ...]:
         if self._groups.of_removal(fields.get("group_idx")) is not Admission.TAKEN:
-            self.counters.other_groups += 1
+            self.counters.other_groups += count
             return ()
         return (BlockRemoved(hashes_of(fields["block_hashes"]), medium_of(fields)),)

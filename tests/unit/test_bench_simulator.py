@@ -15,6 +15,13 @@ def test_a_run_is_measured_in_a_process_of_its_own() -> None:
     assert found.requests_per_s("wall") == pytest.approx(300 / found.wall_s)
 
 
+def test_memory_is_that_of_the_run_whatever_its_parent_had() -> None:
+    held = b"x" * 2_500_000_000
+    found = measure("testbed-14", 20, faithful=False, policy="random")
+    del held
+    assert found.peak_gb < 2.0
+
+
 def test_the_table_has_what_is_promised_beside_what_was_found() -> None:
     speed = Speed(requests=1_000, wall_s=0.5, cpu_s=0.25, setup_s=9.0, peak_gb=1.5)
     shown = table(dict.fromkeys((*AIMS, "growth x", "memory"), speed), "cpu").splitlines()

@@ -159,6 +159,14 @@ def test_caches_without_whole_prefixes_are_left_out() -> None:
     assert decode(removed(0), decoder=decoder) == [BlockRemoved((1,), None)]
 
 
+def test_each_of_the_neighbours_is_counted() -> None:
+    decoder = EventDecoder()
+    assert decode(*[["BlockRemoved", [name], "GPU", 2] for name in range(3)], decoder=decoder) == []
+    assert decoder.counters.other_groups == 3
+    decode(*[removed(None) | {"more": 1} for _ in range(2)], decoder=decoder)
+    assert decoder.counters.unknown_fields == 2
+
+
 def test_nothing_is_removed_of_a_group_that_stored_nothing() -> None:
     """Groups share names: what is told to leave one is still in the other."""
     assert len(decode(FULL, removed(1), removed("another"))) == 1
