@@ -129,6 +129,8 @@ class FleetView:
         self.prefill_ms_per_token: NDArray[np.float64] = np.array([w.prefill_ms_per_token for w in workers])
         """float64[W]: measured where an agent reports it, else the plan's."""
         self.reload_ms_per_token: NDArray[np.float64] = np.array([w.reload_ms_per_token for w in workers])
+        self.context_tokens: NDArray[np.float64] = np.zeros(len(workers))
+        """float64[W]: tokens in use in the KV pool, as last told; each decode step reads them."""
         self.queue_ms: NDArray[np.float64] = np.zeros(len(workers))
         """float64[W]: the estimate above; for KNOWN workers only is it more than a stand-in."""
         self.standing: NDArray[np.uint8] = np.full(len(workers), Standing.UNKNOWN, np.uint8)
@@ -138,6 +140,7 @@ class FleetView:
             self.prefill_ms_per_token,
             self.reload_ms_per_token,
             self.beliefs.values,
+            self.context_tokens,
         )
         """The arrays above that the score reads, as views: they are only ever written in place."""
 
@@ -167,6 +170,7 @@ class FleetView:
             self.in_flight.unreported_since_us,
             self._reported_ms,
             self.prefill_ms_per_token,
+            self.context_tokens,
             self.standing,
         )
         self._tell_inputs = (self._kept, self._lease_us, self.queue_ms)
@@ -180,6 +184,7 @@ class FleetView:
     def _remember(self, before: "FleetView", stay: NDArray[np.int64]) -> None:
         """Take over what was known of the workers that have the seats `stay` in both."""
         self.queue_ms[stay] = before.queue_ms[stay]
+        self.context_tokens[stay] = before.context_tokens[stay]
         self.standing[stay] = before.standing[stay]
         self._last[stay] = before._last[stay]
         self._learned_us[stay] = before._learned_us[stay]

@@ -34,11 +34,13 @@ def match_and_weigh(
     rate: F64,
     reload_rate: F64,
     belief: F64,
+    context_tokens: F64,
     expected_tokens: I32,
     candidate: Flags,
     other: Flags,
     local: Flags,
     prompt_tokens: int,
+    decode_tokens: float,
     queue_scale_ms: float,
     price_max: float,
     tie_ms: float,
@@ -51,6 +53,6 @@ def match_and_weigh(
         probes, mixes, probe_level, runs, run_fields, match_tokens, tier,
     )  # fmt: skip
     return least_joint_score(
-        wan_ms, queue_ms, rate, reload_rate, belief, match_tokens, expected_tokens, tier, candidate, other,
-        local, prompt_tokens, queue_scale_ms, price_max, tie_ms, turn, terms,
+        wan_ms, queue_ms, rate, reload_rate, belief, context_tokens, match_tokens, expected_tokens, tier,
+        candidate, other, local, prompt_tokens, decode_tokens, queue_scale_ms, price_max, tie_ms, turn, terms,
     )  # fmt: skip

@@ -33,6 +33,7 @@ def fold_loads(
     unshown_since_us: I64,
     reported_ms: F64,
     rate: F64,
+    context_tokens: F64,
     standing: U8,
 ) -> tuple[int, int, bool]:
     """Fold in rows[begin:], each of the worker at its place; a negative worker is passed over.
@@ -61,6 +62,7 @@ def fold_loads(
         measured, planned = row["prefill_ms_per_token"], before["planned_rate"]
         if measured > 0.0:
             rate[w] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
+        context_tokens[w] = row["used_tokens"]
         before["learned_us"] = max(before["learned_us"], heard_us)
         before["load"] = row
         if standing[w] != (_KNOWN if row["state"] == _READY and not before["drain"] else _OUT):

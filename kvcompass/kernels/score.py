@@ -1,6 +1,6 @@
-"""The joint score of the paper (3.4): one function a term, and one pass over all workers; ms and tokens.
+"""The joint score: the paper's (3.4) and a term for decoding; one function a term, one pass over all workers.
 
-`WAN(o, r)` and `Tq(r)` enter the sum as they are; `kvcompass.fleet` owns both.
+Milliseconds and tokens. `WAN(o, r)` and `Tq(r)` enter the sum as they are; `kvcompass.fleet` owns both.
 """
 
 from typing import Final
@@ -13,9 +13,13 @@ from kvcompass.kernels.jit import kernel
 EFFECTIVE: Final = 0
 RECOMPUTE: Final = 1
 RELOAD: Final = 2
-TOTAL: Final = 3
+DECODE: Final = 3
+TOTAL: Final = 4
 """Rows of the terms array."""
 
+HBM_OVER_PCIE: Final = 80.0
+"""So much faster a decode step reads a token's KV than it is reloaded, whatever the model: 2 TB/s and 25 GB/s
+on an A100. 67 on an H100, 96 on an H200."""
 _DRAM: Final = 2
 """`kvcompass.tier.Tier.DRAM`."""
 
@@ -47,12 +51,19 @@ def reload_ms(reload_rate: float, effective: float, in_dram: bool) -> float:
 
 
 @kernel
+def decode_ms(decode_tokens: float, reload_rate: float, context_tokens: float) -> float:
+    """`a * gamma / 80 * u_r`: what a batch's contexts add to so many decode steps (decision 0309)."""
+    return decode_tokens * (reload_rate / HBM_OVER_PCIE) * context_tokens
+
+
+@kernel
 def least_joint_score(
     wan_ms: F64,
     queue_ms: F64,
     rate: F64,
     reload_rate: F64,
     belief: F64,
+    context_tokens: F64,
     match_tokens: I32,
     expected_tokens: I32,
     tier: U8,
@@ -60,16 +71,18 @@ def least_joint_score(
     other: Flags,
     local: Flags,
     prompt_tokens: int,
+    decode_tokens: float,
     queue_scale_ms: float,
     price_max: float,
     tie_ms: float,
     turn: int,
     terms: F64,
 ) -> tuple[int, int, int, int, int, float]:
-    """Weigh every worker; fills terms[4, W] (rows above) for candidates and others alike.
+    """Weigh every worker; fills terms[5, W] (rows above) for candidates and others alike.
 
     A worker is credited with the longer of its indexed and its expected match; an expected one will be in
-    VRAM. The capacity price is that of the shortest queue among the candidates (there is at least one).
+    VRAM. `decode_tokens` are those of the answer that count. The capacity price is that of the shortest queue
+    among the candidates (there is at least one).
     Returns (worker, holder, longest, other_best, local_best, price): the candidate of least total, among ties
     (within tie_ms) the first at or after `turn`, wrapping; the least-total candidate of those credited with
     the longest match; that match; the longest indexed match among workers flagged other, and among those
@@ -98,10 +111,12 @@ def least_joint_score(
         effective = effective_match(belief[w], credited)
         recompute = recompute_ms(price, rate[w], prompt_tokens, effective)
         reload = reload_ms(reload_rate[w], effective, tier[w] == _DRAM and not expected)
-        total = wan_ms[w] + queue_ms[w] + recompute + reload
+        decode = decode_ms(decode_tokens, reload_rate[w], context_tokens[w])
+        total = wan_ms[w] + queue_ms[w] + recompute + reload + decode
         terms[EFFECTIVE, w] = effective
         terms[RECOMPUTE, w] = recompute
         terms[RELOAD, w] = reload
+        terms[DECODE, w] = decode
         terms[TOTAL, w] = total
         if candidate[w]:
             least = min(least, total)

@@ -67,6 +67,9 @@ class RoutingRule:
     """lambda_max."""
     wan_charge: Literal["round_trip", "one_way"] = "round_trip"
     """What the score charges for a far worker: there and back, as a user waits, or the paper's one way."""
+    decode_tokens: int = 50
+    """How many tokens of an answer, at most, are charged with what a worker's batch adds to a decode step. 0:
+    none, the paper's score."""
     belief_weight: float = 0.2
     """EWMA weight of a new reused/claimed ratio."""
     belief_recovery_ms: int = 60_000

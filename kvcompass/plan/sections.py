@@ -68,6 +68,7 @@ ROUTING: Final[Fields] = {
     "queue_scale_ms": Field(values.number(above=0, most=1e9), _ROUTING.queue_scale_ms),
     "capacity_price_max": Field(values.number(above=0, most=1e6), _ROUTING.capacity_price_max),
     "wan_charge": Field(values.choice("round_trip", "one_way"), _ROUTING.wan_charge),
+    "decode_tokens": Field(values.integer(0, 1_000_000), _ROUTING.decode_tokens),
     "belief_weight": Field(values.number(above=0, most=1), _ROUTING.belief_weight),
     "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
     "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),

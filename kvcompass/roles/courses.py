@@ -1,6 +1,7 @@
 """A request's course through attempts: which worker next, how many tries are left, whom a failure blames."""
 
 import itertools
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -62,10 +63,16 @@ class Courses:
         self._lease_us = plan.routing.lease_ms * 1000
 
     def begin(
-        self, prompt_tokens: int, keys: NDArray[np.uint64], sharing_group: str, *, blind: bool = False
+        self,
+        prompt_tokens: int,
+        keys: NDArray[np.uint64],
+        sharing_group: str,
+        *,
+        blind: bool = False,
+        answer_tokens: float = inf,
     ) -> "OwnCourse":
         """The course of a client's request. Arguments as of `EdgeRole.decide`."""
-        return OwnCourse(self, prompt_tokens, keys, sharing_group, blind)
+        return OwnCourse(self, prompt_tokens, keys, sharing_group, blind, answer_tokens)
 
     def carry(self, worker: int, claim: int, prompt_tokens: int, attempts: int) -> "CarriedCourse":
         """The course of a peer edge's request, for a worker of this region; `attempts` is what it grants."""
@@ -102,7 +109,13 @@ class OwnCourse:
     """A client's request: over the workers of the world, and never to one twice."""
 
     def __init__(
-        self, courses: Courses, prompt_tokens: int, keys: NDArray[np.uint64], group: str, blind: bool
+        self,
+        courses: Courses,
+        prompt_tokens: int,
+        keys: NDArray[np.uint64],
+        group: str,
+        blind: bool,
+        answer_tokens: float,
     ) -> None:
         self._courses = courses
         self._role = courses.role
@@ -111,6 +124,7 @@ class OwnCourse:
         self._keys_version = courses.role.keys_version
         self._group = group
         self._blind = blind
+        self._answer_tokens = answer_tokens
         self._left = courses.attempts
         self._excluded: frozenset[int] = frozenset()
         self._tried_peers: frozenset[str] = frozenset()
@@ -127,6 +141,7 @@ class OwnCourse:
                 now_us,
                 exclude=self._excluded,
                 blind=self._blind,
+                answer_tokens=self._answer_tokens,
             )
             if isinstance(decision, NoWorker):
                 return decision

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,11 +125,13 @@ class EdgeRole:
         *,
         exclude: frozenset[int] = frozenset(),
         blind: bool = False,
+        answer_tokens: float = inf,
         explain: bool = False,
     ) -> Decision | NoWorker:
         """Place a request. `keys` are those of the query plan's rungs up to `prompt_tokens - 1`.
 
         `exclude`: workers this request has failed at. `blind`: a shard of the view is STALE or ABSENT.
+        `answer_tokens`: the longest answer asked for.
         `explain` lists every worker's terms and leaves no trace, so it may be asked at any time.
         """
         request = RoutingRequest(
@@ -139,6 +142,7 @@ class EdgeRole:
             self.expected.match(keys, now_us),
             exclude,
             blind,
+            answer_tokens,
         )
         decision = self.policy.decide(request, now_us, explain=explain)
         if blind and not explain and isinstance(decision, Decision):

@@ -34,7 +34,7 @@ class Reason(Enum):
     LONGEST_MATCH_REMOTE = "longest_match_remote"
     """Holds the longest match, in another region, and is worth the way."""
     LESS_LOADED = "less_loaded"
-    """Others hold a longer match, but wait longer."""
+    """Others hold a longer match, but wait or decode longer."""
     NEARER = "nearer"
     """Others hold a longer match, but are farther away."""
     CHEAPER = "cheaper"
@@ -65,7 +65,7 @@ class Candidate:
     is_candidate: bool
     """False: listed to explain, but it could not have been chosen."""
     score_ms: float
-    """Sum of `wan_charge_ms`, `queue_ms`, `recompute_ms` and `reload_ms`."""
+    """Sum of `wan_charge_ms`, `queue_ms`, `recompute_ms`, `reload_ms` and `decode_ms`."""
     wan_charge_ms: float
     """WAN: the way there and, unless the plan says `one_way`, back."""
     queue_ms: float
@@ -73,6 +73,8 @@ class Candidate:
     """None when the worker never reported: `queue_ms` is then a stand-in."""
     recompute_ms: float
     reload_ms: float
+    decode_ms: float
+    """What its batch adds to the first decode steps."""
     match_tokens: int
     expected_tokens: int
     tier: Tier

@@ -60,6 +60,7 @@ def explained(
             queue_age_ms=fleet.age_ms(worker, now_us),
             recompute_ms=float(weighed.recompute_ms[worker]),
             reload_ms=float(weighed.reload_ms[worker]),
+            decode_ms=float(weighed.decode_ms[worker]),
             match_tokens=int(weighed.match_tokens[worker]),
             expected_tokens=request.expected_at(worker),
             tier=Tier(int(weighed.tier[worker])),

@@ -41,7 +41,8 @@ def _what_the_holder_lost_by(fleet: FleetView, weighed: Weighed) -> Reason:
         return term.item(holder) - term.item(worker)
 
     holder, worker = weighed.holder, weighed.worker
-    less_loaded, nearer = behind(fleet.queue_ms), behind(fleet.wan_charge_ms)
+    less_loaded = behind(fleet.queue_ms) + behind(weighed.decode_ms)
+    nearer = behind(fleet.wan_charge_ms)
     cheaper = behind(weighed.recompute_ms) + behind(weighed.reload_ms)
     if less_loaded >= nearer and less_loaded >= cheaper:
         return Reason.LESS_LOADED

@@ -1,5 +1,6 @@
 """What a policy is asked."""
 
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ class RoutingRequest(NamedTuple):
     """Workers (indices) this request has already failed at."""
     blind: bool = False
     """The index could not be read in full or in time (a shard STALE or ABSENT)."""
+    answer_tokens: float = inf
+    """The longest answer that is asked for."""
 
     def expected_at(self, worker: int) -> int:
         """Expected match at one worker, tokens."""

@@ -9,5 +9,9 @@ def weigh(score: JointScore, request: RoutingRequest, candidates: CandidateSet, 
     """Score the request at every worker; `turn` decides among equals."""
     standings, expected = candidates.standings, request.expected_tokens
     if request.matches is None:
-        return score.match_and_weigh(request.keys, expected, standings, request.prompt_tokens, turn)
-    return score.weigh(request.matches, expected, standings, request.prompt_tokens, turn)
+        return score.match_and_weigh(
+            request.keys, expected, standings, request.prompt_tokens, turn, request.answer_tokens
+        )
+    return score.weigh(
+        request.matches, expected, standings, request.prompt_tokens, turn, request.answer_tokens
+    )

@@ -1,6 +1,7 @@
 """The joint score over arrays of workers: one kernel call."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from kvcompass.index.lookup_unit import Lookup, LookupUnit, Matches
 from kvcompass.kernels.decide import match_and_weigh
-from kvcompass.kernels.score import EFFECTIVE, RECOMPUTE, RELOAD, TOTAL, least_joint_score
+from kvcompass.kernels.score import DECODE, EFFECTIVE, RECOMPUTE, RELOAD, TOTAL, least_joint_score
 from kvcompass.plan.model import RoutingRule
 
 TIE_MS = 1e-6
@@ -24,6 +25,8 @@ class ScoreInputs:
     prefill_ms_per_token: NDArray[np.float64]
     reload_ms_per_token: NDArray[np.float64]
     belief: NDArray[np.float64]
+    context_tokens: NDArray[np.float64]
+    """What each step of a worker's decode batch reads."""
 
 
 class Weighed(NamedTuple):
@@ -48,6 +51,7 @@ class Weighed(NamedTuple):
     effective_match: NDArray[np.float64]
     recompute_ms: NDArray[np.float64]
     reload_ms: NDArray[np.float64]
+    decode_ms: NDArray[np.float64]
     total_ms: NDArray[np.float64]
     """The score; of candidates and others alike."""
 
@@ -78,12 +82,14 @@ class JointScore:
             inputs.prefill_ms_per_token,
             inputs.reload_ms_per_token,
             inputs.belief,
+            inputs.context_tokens,
         )
         self._rule = (rule.queue_scale_ms, rule.capacity_price_max, TIE_MS)
+        self._decode_tokens = rule.decode_tokens
         self._lookup = lookup
         self._unit = lookup if isinstance(lookup, LookupUnit) else None
-        self._terms = np.zeros((4, workers))
-        self._rows = tuple(self._terms[row] for row in (EFFECTIVE, RECOMPUTE, RELOAD, TOTAL))
+        self._terms = np.zeros((5, workers))
+        self._rows = tuple(self._terms[row] for row in (EFFECTIVE, RECOMPUTE, RELOAD, DECODE, TOTAL))
         self._found = Matches.none(workers)
         self._nothing_expected = np.zeros(workers, np.int32)
         everyone = np.ones(workers, np.bool_)
@@ -97,6 +103,7 @@ class JointScore:
         standings: Standings,
         prompt_tokens: int,
         turn: int,
+        answer_tokens: float = inf,
     ) -> Weighed:
         """Score a request at all W workers. O(W), some microseconds.
 
@@ -106,6 +113,7 @@ class JointScore:
             standings: Whose score counts.
             prompt_tokens: L.
             turn: a worker's index; decides among equals.
+            answer_tokens: The longest answer that is asked for.
         """
         best = least_joint_score(
             *self._inputs,
@@ -114,6 +122,7 @@ class JointScore:
             matches.tier,
             *standings,
             prompt_tokens,
+            float(min(self._decode_tokens, answer_tokens)),
             *self._rule,
             turn,
             self._terms,
@@ -127,6 +136,7 @@ class JointScore:
         standings: Standings,
         prompt_tokens: int,
         turn: int,
+        answer_tokens: float = inf,
     ) -> Weighed:
         """Look a prompt up and score it; `kvcompass.index.LookupUnit` and score are then one kernel call.
 
@@ -136,7 +146,9 @@ class JointScore:
         """
         if self._unit is None:
             assert self._lookup is not None, "made without a lookup"
-            return self.weigh(self._lookup.match(keys), expected_tokens, standings, prompt_tokens, turn)
+            return self.weigh(
+                self._lookup.match(keys), expected_tokens, standings, prompt_tokens, turn, answer_tokens
+            )
         found = self._found
         arguments: tuple[Any, ...] = (
             *self._unit.arguments(keys, found),
@@ -144,6 +156,7 @@ class JointScore:
             self._nothing_expected if expected_tokens is None else expected_tokens,
             *standings,
             prompt_tokens,
+            float(min(self._decode_tokens, answer_tokens)),
             *self._rule,
             turn,
             self._terms,

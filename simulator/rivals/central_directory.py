@@ -164,6 +164,7 @@ class CentralDirectory(Indifferent):
         for worker, reading in loads:
             load, estimate = engine_load(reading.value), self._estimates[worker]
             estimate.on_engine_load(load)
+            self._choice.context_tokens[worker] = load.used_tokens
             self._queues.floor_us[worker] = 1000.0 * estimate.queue_ms(load)
 
 

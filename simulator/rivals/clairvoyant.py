@@ -72,6 +72,7 @@ class Clairvoyant(Indifferent):
         page, prompt = self._page_size, request.prompt
         names = chunk_names(prompt, page)
         held, queue_us = self._held(request, names), self._exact.remaining_us()
+        self._choice.context_tokens[:] = self._exact.used_tokens()
         choice = self._choice.choose(self._site.here, len(prompt), names, held, queue_us, tried)
         self._exact.give(request, choice.worker, choice.match, page)
         self._choice.going(request.id, names, choice.worker)

@@ -45,6 +45,11 @@ class ExactQueues:
                 self.queues.floor_us[worker] = self._left_us(worker, now_us)
         return self.queues.remaining_us(now_us)
 
+    def used_tokens(self) -> list[int]:
+        """Return what is in use of each worker's KV pool."""
+        now_us = self._site.now_us
+        return [self.engine(worker).queue_load(now_us).used_tokens for worker in range(len(self._region))]
+
     def _left_us(self, worker: int, now_us: int) -> float:
         """Work of what has not begun, and half of what has: the oldest of what was given may have."""
         load = self.engine(worker).load(now_us)

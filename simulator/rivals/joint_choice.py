@@ -1,6 +1,6 @@
 """The product's joint score over a fleet that one decider knows as a whole."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,14 @@ class JointChoice:
         belief = np.ones(fleet.workers)
         self._page_size = page_size
         self._workers = fleet.workers
+        self.context_tokens: Final[NDArray[np.float64]] = np.zeros(fleet.workers)
+        """Tokens in use in each worker's KV pool, as far as is known; owned by the caller."""
         self._queue_ms: NDArray[np.float64] = np.zeros(fleet.workers)
         self._scores = [
-            JointScore(ScoreInputs(charge, self._queue_ms, rate, reload_rate, belief), plan.routing)
+            JointScore(
+                ScoreInputs(charge, self._queue_ms, rate, reload_rate, belief, self.context_tokens),
+                plan.routing,
+            )
             for charge in np.ascontiguousarray(charges)
         ]
         everyone: NDArray[np.bool_] = np.ones(fleet.workers, np.bool_)

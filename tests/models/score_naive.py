@@ -1,4 +1,4 @@
-"""The joint score in plain Python, written from the paper's formula and nothing else."""
+"""The joint score in plain Python, written from the paper's formula and decision 0309."""
 
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ class NaiveWorker:
     in_dram: bool
     is_candidate: bool
     is_local: bool
+    context: float = 0.0
 
     @property
     def credited(self) -> int:
@@ -25,9 +26,9 @@ def naive_price(workers: list[NaiveWorker], tau: float, price_max: float) -> flo
     return min([price_max] + [w.queue_ms / tau for w in workers if w.is_candidate])
 
 
-def naive_score(worker: NaiveWorker, price: float, prompt_tokens: int) -> float:
+def naive_score(worker: NaiveWorker, price: float, prompt_tokens: int, decode_tokens: float) -> float:
     effective = worker.belief * worker.credited
     score = worker.wan_ms + worker.queue_ms + (1 + price) * worker.beta * (prompt_tokens - effective)
     if worker.in_dram and worker.match >= worker.expected:
         score += worker.gamma * effective
-    return score
+    return score + decode_tokens * worker.context * worker.gamma / 80

@@ -24,7 +24,8 @@ async def test_the_decision_without_forwarding(monkeypatch):
         assert {worker["worker"] for worker in told["workers"]} == {w.id for w in lab.plan.workers}
         assert told["runners_up"][0] in {w.id for w in lab.plan.workers} - {"us-1"}
         first = told["workers"][0]
-        terms = sum(first[term] for term in ("wan_charge_ms", "queue_ms", "recompute_ms", "reload_ms"))
+        names = ("wan_charge_ms", "queue_ms", "recompute_ms", "reload_ms", "decode_ms")
+        terms = sum(first[name] for name in names)
         assert abs(first["score_ms"] - terms) < 1e-6
         answer = await client.post("/v1/completions", json=long)
         assert answer.headers["x-kvcompass-worker"] == told["chosen"]

@@ -1,6 +1,7 @@
 """What the edge reads of a body, what it changes, and how it says no."""
 
 import tracemalloc
+from math import inf
 
 import numpy as np
 import orjson
@@ -155,3 +156,22 @@ def test_choices_and_endpoint():
     assert parse_request(Endpoint.CHAT, chat(n=3), MODEL).choices == 3
     assert guess_endpoint(chat()) is Endpoint.CHAT
     assert guess_endpoint(b'{"prompt":"x"}') is Endpoint.COMPLETIONS
+
+
+@pytest.mark.parametrize(
+    ("fields", "longest"),
+    [
+        ({}, inf),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 9}, 9),
+        ({"max_tokens": 7, "max_completion_tokens": None}, 7),
+        ({"max_tokens": 0}, 0),
+        ({"max_tokens": -1}, inf),
+        ({"max_tokens": True}, inf),
+        ({"max_tokens": "7"}, inf),
+    ],
+)
+def test_the_longest_answer_is_what_the_client_asks_for(fields: dict[str, object], longest: float) -> None:
+    assert parse_request(Endpoint.CHAT, chat(**fields), MODEL).answer_tokens == longest
+    completion = orjson.dumps({"model": MODEL, "prompt": "x", **fields})
+    assert parse_request(Endpoint.COMPLETIONS, completion, MODEL).answer_tokens == longest

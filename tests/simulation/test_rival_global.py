@@ -174,7 +174,7 @@ def test_a_directory_is_a_round_trip_behind_for_short_prompts_far_from_it() -> N
 
 
 class _Twin(Clairvoyant):
-    """Checks that nobody scores better than the worker chosen (paper 3.4), in plain numbers."""
+    """Checks that nobody scores better than the worker chosen (paper 3.4, decision 0309), plainly."""
 
     crossings = 0
 
@@ -196,6 +196,10 @@ class _Twin(Clairvoyant):
                 + plan.wan_ms[region][here]
                 + queue_ms[worker]
                 + (1.0 + price) * one.prefill_ms_per_token * (len(request.prompt) - match)
+                + plan.routing.decode_tokens
+                * one.reload_ms_per_token
+                / 80.0
+                * self._exact.engine(worker).load(self._site.now_us).used_tokens
             )
         super()._place(request, tried)
         chosen = self._choice._names[request.id][1]

@@ -1,6 +1,7 @@
 """Courses: never one worker twice, a budget that siblings share, and blame where it belongs."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -35,8 +36,8 @@ class Edge:
             self.role.fleet.report(index, load(worker.id), NOW_US)
         self.courses = Courses(self.plan, self.role, attempts=attempts, avoid_us=2 * SECOND)
 
-    def begin(self) -> Course:
-        return self.courses.begin(4000, KEYS, "default")
+    def begin(self, answer_tokens: float = inf) -> Course:
+        return self.courses.begin(4000, KEYS, "default", answer_tokens=answer_tokens)
 
     def suspected(self, now_us: int = NOW_US) -> set[str]:
         fleet = self.role.fleet
@@ -92,6 +93,13 @@ def test_no_worker_is_asked_twice_and_the_budget_holds(
     assert spent <= attempts
     assert not isinstance(course.next(NOW_US), Attempt)
     assert len(edge.role.fleet.in_flight) == 0
+
+
+def test_a_short_answer_goes_where_the_prompt_is_however_large_its_batch() -> None:
+    edge = Edge(holdings={0: (2048, Tier.VRAM)})
+    edge.role.fleet.report(0, load("us-0", used_tokens=200_000), NOW_US)
+    assert take(edge.begin(answer_tokens=1)).worker_id == "us-0"
+    assert take(edge.begin()).worker_id == "us-1"
 
 
 def test_a_region_whose_edge_tried_in_vain_is_left() -> None:

@@ -70,6 +70,7 @@ def test_a_vector_is_its_reports_one_after_the_other(
                 twins[place].report(each, now_us, live=live)
         assert view._reported_ms.tolist() == [twin.believed_ms for twin in twins]
         assert view.prefill_ms_per_token.tolist() == [twin.rate for twin in twins]
+        assert view.context_tokens.tolist() == [float(twin.context_tokens) for twin in twins]
         unreported_us = [sum(own.work_us for own in twin.unreported) for twin in twins]
         assert view.in_flight.unreported_us.tolist() == unreported_us
         for worker, twin in enumerate(twins):

@@ -67,6 +67,15 @@ class TestReports:
         assert standings(view, NOW_US + LEASE_US - 700 * MS)[EU_0] is Standing.KNOWN
         assert standings(view, NOW_US + LEASE_US - 700 * MS + 1)[EU_0] is Standing.UNKNOWN
 
+    def test_a_batch_is_what_was_told_last(self) -> None:
+        view = make_view()
+        for used in (90_000, 20_000):
+            view.report(EU_0, load("eu-0", used_tokens=used), NOW_US)
+            assert view.score_inputs.context_tokens[EU_0] == used
+        assert view.context_tokens.sum() == 20_000
+        view.apply_plan(replace(view.plan, plan_version=2))
+        assert view.context_tokens[EU_0] == 20_000
+
     def test_a_measured_rate_is_used_within_a_band(self) -> None:
         view = make_view()
         for measured, used in ((0.3, 0.3), (0.0, 0.3), (100.0, 0.8), (0.0001, 0.05)):

@@ -168,6 +168,15 @@ class TestReasons:
         decision = ask(policy, {US_0: (2048, Tier.VRAM)})
         assert (decision.worker, decision.reason) == (US_1, Reason.LESS_LOADED)
 
+    def test_the_holder_decodes_too_much(self) -> None:
+        fleet = make_fleet()
+        fleet.report(US_0, load("us-0", used_tokens=200_000), NOW_US)
+        policy = make_policy("kvcompass", fleet)
+        decision = ask(policy, {US_0: (2048, Tier.VRAM)})
+        assert (decision.worker, decision.reason) == (US_1, Reason.LESS_LOADED)
+        decision = ask(policy, {US_0: (2048, Tier.VRAM)}, answer_tokens=1)
+        assert (decision.worker, decision.reason) == (US_0, Reason.LONGEST_MATCH_LOCAL)
+
     def test_the_holder_is_too_far(self) -> None:
         decision = ask(
             make_policy("kvcompass", make_fleet()), {EU_0: (600, Tier.VRAM), US_1: (512, Tier.VRAM)}
@@ -192,12 +201,15 @@ class TestExplanation:
     @pytest.mark.parametrize("name", sorted(POLICIES))
     def test_terms_add_up_and_the_least_is_first(self, name: str) -> None:
         queues = {"us-0": 900.0, "us-1": 1000.0, "eu-0": 40.0, "asia-1": 7.0}
-        policy = make_policy(name, make_fleet(queues))
+        fleet = make_fleet(queues)
+        fleet.report(EU_1, load("eu-1", used_tokens=70_000), NOW_US)
+        policy = make_policy(name, fleet)
         decision = ask(policy, {US_0: (2048, Tier.DRAM), EU_0: (3072, Tier.VRAM)}, explain=True)
         assert len(decision.candidates) == 6
         for seen in decision.candidates:
-            terms = seen.wan_charge_ms + seen.queue_ms + seen.recompute_ms + seen.reload_ms
+            terms = seen.wan_charge_ms + seen.queue_ms + seen.recompute_ms + seen.reload_ms + seen.decode_ms
             assert seen.score_ms == pytest.approx(terms)
+            assert (seen.decode_ms > 0.0) == (seen.worker == EU_1)
         eligible = [seen for seen in decision.candidates if seen.is_candidate]
         assert [c.score_ms for c in eligible] == sorted(c.score_ms for c in eligible)
         assert decision.candidates[: len(eligible)] == tuple(eligible)

@@ -1,6 +1,7 @@
 """The joint score against its naive twin, and the laws it must obey whatever the numbers."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -30,15 +31,18 @@ a_worker = st.builds(
     in_dram=st.booleans(),
     is_candidate=st.booleans(),
     is_local=st.booleans(),
+    context=st.floats(0.0, 1e6, allow_subnormal=False),
 )
 fleets = st.lists(a_worker, min_size=1, max_size=12).filter(lambda ws: any(w.is_candidate for w in ws))
 
 
-def weigh(workers: list[NaiveWorker], turn: int = 0) -> Weighed:
+def weigh(workers: list[NaiveWorker], turn: int = 0, answer_tokens: float = inf) -> Weighed:
     def column(name: str, dtype: type = np.float64) -> np.ndarray:
         return np.array([getattr(w, name) for w in workers], dtype)
 
-    inputs = ScoreInputs(*(column(name) for name in ("wan_ms", "queue_ms", "beta", "gamma", "belief")))
+    inputs = ScoreInputs(
+        *(column(name) for name in ("wan_ms", "queue_ms", "beta", "gamma", "belief", "context"))
+    )
     candidate = column("is_candidate", np.bool_)
     tier = np.array([Tier.DRAM if w.in_dram else Tier.VRAM for w in workers], np.uint8)
     return JointScore(inputs, RULE).weigh(
@@ -47,15 +51,18 @@ def weigh(workers: list[NaiveWorker], turn: int = 0) -> Weighed:
         Standings(candidate, ~candidate, column("is_local", np.bool_)),
         L,
         turn,
+        answer_tokens,
     )
 
 
 @settings(max_examples=200, deadline=None)
-@given(fleets, st.integers(0, 15))
-def test_every_term_and_choice_equals_the_naive_twin(workers: list[NaiveWorker], turn: int) -> None:
-    weighed = weigh(workers, turn)
+@given(fleets, st.integers(0, 15), st.sampled_from((0, 7, RULE.decode_tokens, 5_000, inf)))
+def test_every_term_and_choice_equals_the_naive_twin(
+    workers: list[NaiveWorker], turn: int, answer_tokens: float
+) -> None:
+    weighed = weigh(workers, turn, answer_tokens)
     price = naive_price(workers, RULE.queue_scale_ms, RULE.capacity_price_max)
-    scores = [naive_score(w, price, L) for w in workers]
+    scores = [naive_score(w, price, L, min(RULE.decode_tokens, answer_tokens)) for w in workers]
     assert weighed.capacity_price == pytest.approx(price)
     assert weighed.total_ms.tolist() == pytest.approx(scores)
 
@@ -81,6 +88,16 @@ def test_more_queue_never_makes_a_worker_better(workers: list[NaiveWorker], data
     longer = [*workers]
     longer[at] = replace(workers[at], queue_ms=workers[at].queue_ms + data.draw(ms))
     assert weigh(longer).total_ms[at] >= weigh(workers).total_ms[at] - 1e-6
+
+
+@settings(max_examples=200, deadline=None)
+@given(fleets, st.data())
+def test_a_larger_batch_never_makes_a_worker_better(workers: list[NaiveWorker], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(workers) - 1))
+    larger = [*workers]
+    larger[at] = replace(workers[at], context=workers[at].context + data.draw(st.floats(0.0, 1e6)))
+    assert weigh(larger).total_ms[at] >= weigh(workers).total_ms[at] - 1e-6
+    assert weigh(larger, answer_tokens=0).total_ms[at] == weigh(workers, answer_tokens=0).total_ms[at]
 
 
 @settings(max_examples=200, deadline=None)
@@ -133,3 +150,12 @@ def test_under_saturation_the_holder_wins_what_it_loses_when_idle() -> None:
     assert weigh([here, there]).worker == 0
     busy = 2_000.0
     assert weigh([replace(here, queue_ms=busy), replace(there, queue_ms=busy)]).worker == 1
+
+
+def test_short_prompts_spread_over_batches_unless_they_want_no_answer() -> None:
+    """What a full pool of an A100 adds to a step is 16 ms; some tens of them are worth a short way."""
+    near = NaiveWorker(0.5, 0.0, 0.067, 0.00524, 1.0, 0, 0, False, True, True, context=240_000.0)
+    far = replace(near, wan_ms=160.0, context=10_000.0, is_local=False)
+    assert weigh([near, far]).worker == 1
+    assert weigh([near, far], answer_tokens=1).worker == 0
+    assert weigh([near, far]).decode_ms[0] == pytest.approx(RULE.decode_tokens * 15.72)

@@ -48,9 +48,12 @@ class Dispatcher:
         choices: int,
         blind: bool,
         admin: bool,
+        answer_tokens: float,
     ) -> Outcome:
         """Answers the request. Errors: ApiError when no attempt could; nothing was sent then."""
-        course = self.courses.begin(prompt.tokens, prompt.keys, group, blind=blind)
+        course = self.courses.begin(
+            prompt.tokens, prompt.keys, group, blind=blind, answer_tokens=answer_tokens
+        )
         result = await self._loop.run(cargo, _Journey(self, course, cargo, arrived_us, choices, admin))
         if isinstance(result, Served):
             return Outcome.of_status(result.status)

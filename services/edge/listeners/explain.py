@@ -49,7 +49,13 @@ class Explainer:
         prompt = await self._reader.read(request, caller.group)
         began_us = now_us()
         decision = self._role.decide(
-            prompt.tokens, prompt.keys, caller.group, began_us, blind=self._readiness.blind, explain=True
+            prompt.tokens,
+            prompt.keys,
+            caller.group,
+            began_us,
+            blind=self._readiness.blind,
+            answer_tokens=request.answer_tokens,
+            explain=True,
         )
         decision_us = now_us() - began_us
         facts = self._facts(prompt, caller, decision_us)
@@ -102,6 +108,7 @@ def _terms(candidate: Candidate) -> dict[str, Any]:
         "queue_age_ms": candidate.queue_age_ms,
         "recompute_ms": candidate.recompute_ms,
         "reload_ms": candidate.reload_ms,
+        "decode_ms": candidate.decode_ms,
         "match_tokens": candidate.match_tokens,
         "expected_tokens": candidate.expected_tokens,
         "tier": candidate.tier.name,

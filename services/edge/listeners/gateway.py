@@ -93,6 +93,7 @@ class Gateway:
                 choices=request.choices,
                 blind=self._readiness.blind,
                 admin=caller.admin,
+                answer_tokens=request.answer_tokens,
             )
 
     async def _refuse(self, exchange: Exchange, error: ApiError) -> None:

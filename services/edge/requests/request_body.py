@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class ModelRequest:
     choices: int
     keyed: bool
     """False when the engine would share no cache with others under this prompt's tokens."""
+    answer_tokens: float = inf
+    """The longest answer that is asked for."""
     messages: Any = None
     tools: Any = None
     text: str | None = None
@@ -59,15 +62,26 @@ def parse_request(endpoint: Endpoint, body: bytes, served_model: str) -> ModelRe
         raise bad_request("stream must be true or false", "stream")
     forwarded, strip_usage = _ask_usage(body, parsed) if stream else (body, False)
     choices = _choices(parsed)
+    answer_tokens = _answer_tokens(parsed)
     keyed = not any(parsed.get(field) for field in _OWN_CACHE_FIELDS)
     if endpoint is Endpoint.CHAT:
         if "messages" not in parsed:
             raise bad_request("messages is required", "messages")
         return ModelRequest(
-            endpoint, forwarded, stream, strip_usage, choices, keyed, parsed["messages"], parsed.get("tools")
+            endpoint,
+            forwarded,
+            stream,
+            strip_usage,
+            choices,
+            keyed,
+            answer_tokens,
+            parsed["messages"],
+            parsed.get("tools"),
         )
     text, tokens = _prompt(parsed)
-    return ModelRequest(endpoint, forwarded, stream, strip_usage, choices, keyed, text=text, tokens=tokens)
+    return ModelRequest(
+        endpoint, forwarded, stream, strip_usage, choices, keyed, answer_tokens, text=text, tokens=tokens
+    )
 
 
 def guess_endpoint(body: bytes) -> Endpoint:
@@ -109,6 +123,15 @@ def _choices(parsed: dict[str, Any]) -> int:
         if isinstance(value, int):
             choices = max(choices, value)
     return choices
+
+
+def _answer_tokens(parsed: dict[str, Any]) -> float:
+    """The newer name goes first, as it does in engines; what is no number is for the engine to refuse."""
+    for field in ("max_completion_tokens", "max_tokens"):
+        value = parsed.get(field)
+        if type(value) is int and value >= 0:
+            return value
+    return inf
 
 
 def _prompt(parsed: dict[str, Any]) -> tuple[str | None, NDArray[np.int32] | None]:
