@@ -6,7 +6,7 @@ from kvcompass.fleet.load import LOAD_ROW
 from kvcompass.fleet.view import KEPT_ROW
 from kvcompass.index import IndexShape, IndexView, LookupUnit, ShardTables, WorkerMap
 from kvcompass.kernels.loads import fold_loads, tell_loads
-from kvcompass.kernels.queues import estimate_queues
+from kvcompass.kernels.queues import estimate_batches, estimate_queues
 from kvcompass.levels import QueryPlan
 from kvcompass.plan.model import RoutingRule
 from kvcompass.score import JointScore, ScoreInputs, Standings
@@ -49,10 +49,11 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     place = WorkerMap(*(np.zeros(1, np.int32) for _ in range(3)))
     unit = LookupUnit(view, query_plan, place, 0)
     unit.match(keys[:1])
-    score = JointScore(ScoreInputs(*np.ones((6, 1))), RoutingRule(), unit)
+    score = JointScore(ScoreInputs(*np.ones((7, 1))), RoutingRule(), unit)
     score.match_and_weigh(keys[:1], None, Standings(*np.ones((3, 1), np.bool_)), prompt_tokens=1, turn=0)
     queue_ms, work_us = np.zeros(1), np.zeros(1, np.int64)
     estimate_queues(queue_ms, work_us, work_us, work_us, 0, queue_ms)
     rows, kept, standing = np.zeros(1, LOAD_ROW), np.zeros(1, KEPT_ROW), np.zeros(1, np.uint8)
+    estimate_batches(queue_ms, standing, queue_ms)
     fold_loads(rows, work_us, 0, 0, True, kept, 0, work_us, queue_ms, queue_ms, queue_ms, standing)
     tell_loads(rows, work_us, work_us, 0, kept, 0, queue_ms)

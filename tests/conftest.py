@@ -9,8 +9,8 @@ from hypothesis import settings
 
 settings.register_profile("house", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("house")
-"""No test fails because a machine is busy; nor does CI by an example that the change before would have failed by
-too: there the same ones are drawn each time, and others at every desk."""
+"""No test fails because a machine is busy. CI draws the same examples each time, so that none is refused for
+what the change before would have failed by too; every desk draws others."""
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,8 @@ class DecodeBatch:
         """From the origin on."""
         self.context = 0
         """Their tokens at the origin."""
+        self.prompts = 0
+        """Tokens of their prompts."""
         self.steps = 0
         self.origin_ps = 0
         self.ended = 0
@@ -132,6 +134,7 @@ class DecodeBatch:
         job.joined = self.steps
         self.sequences += 1
         self.context += job.prompt + 1
+        self.prompts += job.prompt
         self._joins += 1
         heappush(self._finishes, (self.steps + job.answer - 1, self._joins, job))
 
@@ -139,6 +142,7 @@ class DecodeBatch:
         """Decode it no more from the origin on, nor get its token of the step under way."""
         self.sequences -= 1
         self.context -= job.prompt + job.generated(self.steps)
+        self.prompts -= job.prompt
         if self._under_way and job.joined < self.steps:
             self._under_way -= 1
             self._tokens -= 1

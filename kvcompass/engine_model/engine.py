@@ -215,12 +215,14 @@ class Engine:
         if uncached and serving.prompt_tokens:
             uncached = int(uncached * (1 - serving.cached_tokens / serving.prompt_tokens))
         reserved = cache.capacity_blocks - cache.free_blocks - cache.resident_blocks
+        decode = self._decode
+        generated = decode.made(now_us)[1] - decode.prompts if decode.sequences else 0
         return QueueLoad(
             len(serving.jobs) - waiting,
             waiting,
-            (reserved + cache.locked_blocks) * page,
+            (reserved + cache.locked_blocks) * page - (serving.answer_tokens - generated),
             cache.capacity_blocks * page,
-            self._decode.sequences,
+            decode.sequences,
             uncached,
             serving.prefilled_tokens,
             serving.prefilled_us,

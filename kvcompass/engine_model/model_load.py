@@ -26,6 +26,7 @@ class ModelLoad(NamedTuple):
     waiting: int
     waiting_tokens: int
     used_tokens: int
+    """Of those admitted: prompts, and what is generated; not the room that is kept for the rest."""
     capacity_tokens: int
     decoding: int
     step_us: int

@@ -40,6 +40,8 @@ class Serving:
         self.waiting_tokens = 0
         self.waiting_prefill_tokens = 0
         """Of them, tokens of prompts that are to be computed or reused."""
+        self.answer_tokens = 0
+        """That those admitted will have at their ends; room is kept for them."""
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.cached_host_tokens = 0
@@ -86,6 +88,7 @@ class Serving:
         self.waiting.popleft()
         self._count_waiting(job, -1)
         job.holding = holding
+        self.answer_tokens += job.answer
         if request.transferred:
             self.answer(job, at_us)
             return job
@@ -138,6 +141,7 @@ class Serving:
         assert job.holding is not None
         self.cache.close(job.holding)
         job.holding = None
+        self.answer_tokens -= job.answer
 
     def publish(self, step: int) -> None:
         """Make a batch of the events so far, `step` decode steps having ended."""

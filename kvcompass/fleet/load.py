@@ -29,7 +29,7 @@ class WorkerLoad(NamedTuple):
     waiting: int = 0
     """Requests queued in the engine."""
     used_tokens: int = 0
-    """Tokens in the KV pool."""
+    """Tokens in the KV pool by requests under way, not what is only cached. 0 while some run: not told."""
     max_tokens: int = 0
     """Size of the KV pool, tokens."""
     prefill_ms_per_token: float = 0.0

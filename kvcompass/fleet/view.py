@@ -13,8 +13,8 @@ from kvcompass.fleet.backlog import FOREVER_US
 from kvcompass.fleet.belief import Beliefs
 from kvcompass.fleet.in_flight import Flight, InFlight
 from kvcompass.fleet.load import LOAD_ROW, WorkerLoad, WorkerState, load_of_row
-from kvcompass.kernels.loads import RATE_BAND, fold_loads, tell_loads
-from kvcompass.kernels.queues import estimate_queues
+from kvcompass.kernels.loads import RATE_BAND, UNTOLD, fold_loads, tell_loads
+from kvcompass.kernels.queues import estimate_batches, estimate_queues
 from kvcompass.plan.model import Plan
 from kvcompass.plan.seats import is_vacant
 from kvcompass.score import ScoreInputs
@@ -68,6 +68,9 @@ class FleetView:
     The two sides share work, so the larger one stands and nothing counts twice. Work that a report is the
     first to show moves from unreported into reported before the report is averaged in: a report equal to what
     is believed changes nothing (docs/decisions/0301-the-queue-of-a-worker.md).
+
+    `context_tokens[w]`, as of the last `refresh` too, is what the newest report tells of the decode batch.
+    Where that is not told, or the load is UNKNOWN, the mean of the others stands in for it.
     """
 
     def __init__(self, plan: Plan, origin: int, *, in_flight_limit: int = IN_FLIGHT_LIMIT) -> None:
@@ -129,8 +132,10 @@ class FleetView:
         self.prefill_ms_per_token: NDArray[np.float64] = np.array([w.prefill_ms_per_token for w in workers])
         """float64[W]: measured where an agent reports it, else the plan's."""
         self.reload_ms_per_token: NDArray[np.float64] = np.array([w.reload_ms_per_token for w in workers])
+        self.context_ms_per_token: NDArray[np.float64] = np.array([w.context_ms_per_token for w in workers])
+        """float64[W]: what each of these adds to a step."""
         self.context_tokens: NDArray[np.float64] = np.zeros(len(workers))
-        """float64[W]: tokens in use in the KV pool, as last told; each decode step reads them."""
+        """float64[W]: tokens in use of the KV pool, which each decode step reads; a stand-in as above."""
         self.queue_ms: NDArray[np.float64] = np.zeros(len(workers))
         """float64[W]: the estimate above; for KNOWN workers only is it more than a stand-in."""
         self.standing: NDArray[np.uint8] = np.full(len(workers), Standing.UNKNOWN, np.uint8)
@@ -140,6 +145,7 @@ class FleetView:
             self.prefill_ms_per_token,
             self.reload_ms_per_token,
             self.beliefs.values,
+            self.context_ms_per_token,
             self.context_tokens,
         )
         """The arrays above that the score reads, as views: they are only ever written in place."""
@@ -159,6 +165,7 @@ class FleetView:
         self._kept["drain"] = [worker.drain for worker in workers]
         self._last, self._learned_us = self._kept["load"], self._kept["learned_us"]
         self._reported_ms: NDArray[np.float64] = np.zeros(len(workers))
+        self._told_tokens: NDArray[np.float64] = np.full(len(workers), UNTOLD)
         self._queue_inputs = (
             self._reported_ms,
             self.in_flight.unreported_us,
@@ -170,7 +177,7 @@ class FleetView:
             self.in_flight.unreported_since_us,
             self._reported_ms,
             self.prefill_ms_per_token,
-            self.context_tokens,
+            self._told_tokens,
             self.standing,
         )
         self._tell_inputs = (self._kept, self._lease_us, self.queue_ms)
@@ -185,6 +192,7 @@ class FleetView:
         """Take over what was known of the workers that have the seats `stay` in both."""
         self.queue_ms[stay] = before.queue_ms[stay]
         self.context_tokens[stay] = before.context_tokens[stay]
+        self._told_tokens[stay] = before._told_tokens[stay]
         self.standing[stay] = before.standing[stay]
         self._last[stay] = before._last[stay]
         self._learned_us[stay] = before._learned_us[stay]
@@ -270,6 +278,7 @@ class FleetView:
             self._stand(now_us)
         self.in_flight.backlog.age(now_us)
         estimate_queues(*self._queue_inputs, now_us, self.queue_ms)
+        estimate_batches(self._told_tokens, self.standing, self.context_tokens)
 
     def standing_of(self, worker: int) -> Standing:
         """Standing of one worker, as of the last refresh."""

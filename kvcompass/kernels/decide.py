@@ -34,6 +34,7 @@ def match_and_weigh(
     rate: F64,
     reload_rate: F64,
     belief: F64,
+    context_rate: F64,
     context_tokens: F64,
     expected_tokens: I32,
     candidate: Flags,
@@ -53,6 +54,7 @@ def match_and_weigh(
         probes, mixes, probe_level, runs, run_fields, match_tokens, tier,
     )  # fmt: skip
     return least_joint_score(
-        wan_ms, queue_ms, rate, reload_rate, belief, context_tokens, match_tokens, expected_tokens, tier,
-        candidate, other, local, prompt_tokens, decode_tokens, queue_scale_ms, price_max, tie_ms, turn, terms,
+        wan_ms, queue_ms, rate, reload_rate, belief, context_rate, context_tokens, match_tokens,
+        expected_tokens, tier, candidate, other, local, prompt_tokens, decode_tokens, queue_scale_ms,
+        price_max, tie_ms, turn, terms,
     )  # fmt: skip

@@ -14,11 +14,23 @@ from kvcompass.kernels.jit import kernel
 RATE_BAND: Final = 4.0
 """A measured prefill rate is believed within this factor of the plan's; beyond it the bound is used."""
 
+UNTOLD: Final = -1.0
+"""In the place of tokens in use."""
+
 _READY: Final = 1
 """`kvcompass.fleet.load.WorkerState.READY`."""
 _KNOWN: Final = 0
 _OUT: Final = 3
 """`kvcompass.fleet.view.Standing`."""
+
+
+@kernel
+def tokens_told(row: np.void) -> float:
+    """Tokens in use, no more than there is room for; UNTOLD where nothing is said of requests that run."""
+    used, room = np.float64(row["used_tokens"]), np.float64(row["max_tokens"])
+    if used == 0.0 and row["running"] > 0:
+        return UNTOLD
+    return min(used, room) if room > 0.0 else used
 
 
 @kernel
@@ -33,7 +45,7 @@ def fold_loads(
     unshown_since_us: I64,
     reported_ms: F64,
     rate: F64,
-    context_tokens: F64,
+    told_tokens: F64,
     standing: U8,
 ) -> tuple[int, int, bool]:
     """Fold in rows[begin:], each of the worker at its place; a negative worker is passed over.
@@ -62,8 +74,9 @@ def fold_loads(
         measured, planned = row["prefill_ms_per_token"], before["planned_rate"]
         if measured > 0.0:
             rate[w] = min(max(measured, planned / RATE_BAND), planned * RATE_BAND)
-        context_tokens[w] = row["used_tokens"]
-        before["learned_us"] = max(before["learned_us"], heard_us)
+        if heard_us >= before["learned_us"]:
+            told_tokens[w] = tokens_told(row)
+            before["learned_us"] = heard_us
         before["load"] = row
         if standing[w] != (_KNOWN if row["state"] == _READY and not before["drain"] else _OUT):
             moved = True

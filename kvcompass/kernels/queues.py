@@ -1,9 +1,14 @@
-"""The queue estimate of every worker, for one moment (`kvcompass.fleet.view` says what it means)."""
+"""Queue and decode batch of every worker, for one moment (`kvcompass.fleet.view` says what they mean)."""
+
+from typing import Final
 
 import numpy as np
 
-from kvcompass.kernels.arrays import F64, I64
+from kvcompass.kernels.arrays import F64, I64, U8
 from kvcompass.kernels.jit import kernel
+
+_KNOWN: Final = 0
+"""`kvcompass.fleet.view.Standing`."""
 
 
 @kernel
@@ -18,3 +23,17 @@ def estimate_queues(
         told_ms = reported_ms[w] + unreported_us[w] / 1000.0
         backlog_us = whole_us[w] - max(np.int64(now_us) - began_us[w], 0)
         queue_ms[w] = max(told_ms, backlog_us / 1000.0)
+
+
+@kernel
+def estimate_batches(told_tokens: F64, standing: U8, context_tokens: F64) -> None:
+    """Set context_tokens[W] to what is told of those that are KNOWN, and to its mean for all others."""
+    told, sum_tokens = 0, 0.0
+    for w in range(context_tokens.size):
+        if standing[w] == _KNOWN and told_tokens[w] >= 0.0:
+            told += 1
+            sum_tokens += told_tokens[w]
+    mean = sum_tokens / told if told else 0.0
+    for w in range(context_tokens.size):
+        is_told = standing[w] == _KNOWN and told_tokens[w] >= 0.0
+        context_tokens[w] = told_tokens[w] if is_told else mean

@@ -17,9 +17,6 @@ DECODE: Final = 3
 TOTAL: Final = 4
 """Rows of the terms array."""
 
-HBM_OVER_PCIE: Final = 80.0
-"""So much faster a decode step reads a token's KV than it is reloaded, whatever the model: 2 TB/s and 25 GB/s
-on an A100. 67 on an H100, 96 on an H200."""
 _DRAM: Final = 2
 """`kvcompass.tier.Tier.DRAM`."""
 
@@ -51,9 +48,9 @@ def reload_ms(reload_rate: float, effective: float, in_dram: bool) -> float:
 
 
 @kernel
-def decode_ms(decode_tokens: float, reload_rate: float, context_tokens: float) -> float:
-    """`a * gamma / 80 * u_r`: what a batch's contexts add to so many decode steps (decision 0309)."""
-    return decode_tokens * (reload_rate / HBM_OVER_PCIE) * context_tokens
+def decode_ms(decode_tokens: float, context_rate: float, context_tokens: float) -> float:
+    """`a * rate * u_r`: what a batch's contexts add to so many decode steps (decision 0309)."""
+    return decode_tokens * context_rate * context_tokens
 
 
 @kernel
@@ -63,6 +60,7 @@ def least_joint_score(
     rate: F64,
     reload_rate: F64,
     belief: F64,
+    context_rate: F64,
     context_tokens: F64,
     match_tokens: I32,
     expected_tokens: I32,
@@ -111,7 +109,7 @@ def least_joint_score(
         effective = effective_match(belief[w], credited)
         recompute = recompute_ms(price, rate[w], prompt_tokens, effective)
         reload = reload_ms(reload_rate[w], effective, tier[w] == _DRAM and not expected)
-        decode = decode_ms(decode_tokens, reload_rate[w], context_tokens[w])
+        decode = decode_ms(decode_tokens, context_rate[w], context_tokens[w])
         total = wan_ms[w] + queue_ms[w] + recompute + reload + decode
         terms[EFFECTIVE, w] = effective
         terms[RECOMPUTE, w] = recompute

@@ -59,7 +59,9 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
 _TABLES: Final = ("model", "lengths", "index", "routing")
 _OWN_OPS: Final = frozenset({"ops_address"})
 """Where an operator finds a component: nobody else dials it."""
-_WORKER_TUNED: Final = frozenset({"prefill_ms_per_token", "reload_ms_per_token", "drain"})
+_WORKER_TUNED: Final = frozenset(
+    {"prefill_ms_per_token", "reload_ms_per_token", "decode_ms_per_context_token", "drain"}
+)
 
 
 def plan_changes(old: Plan, new: Plan) -> tuple[Change, ...]:

@@ -34,9 +34,7 @@ def _worker_fields(worker: Worker) -> dict[str, Any]:
     fields = asdict(worker)
     if worker.table == UNASSIGNED:
         del fields["table"], fields["slot"]
-    if worker.dp_rank is None:
-        del fields["dp_rank"]
-    return fields
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _wan(plan: Plan) -> str:

@@ -114,6 +114,10 @@ class MaintenanceUnit:
     """Its operations listener, as an edge's."""
 
 
+HBM_OVER_PCIE = 80.0
+"""A100: 2 TB/s over 25 GB/s. 67 on an H100, 96 on an H200; less where HBM is not what memory is made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Worker:
     """One engine instance. `table` and `slot` are given by `kvcompass plan` and never renumbered."""
@@ -128,7 +132,7 @@ class Worker:
     prefill_ms_per_token: float
     """beta_r."""
     reload_ms_per_token: float
-    """gamma."""
+    """gamma. Without a DRAM tier too it says what a token's KV weighs (`context_ms_per_token`)."""
     replay: str = ""
     """ZMQ endpoint of the engine's replay socket; empty: as the engine says, or none."""
     sharing_group: str = "default"
@@ -139,9 +143,18 @@ class Worker:
     """The operations listener of its agent, as an edge's; workers of one agent share it."""
     dp_rank: int | None = None
     """Which data-parallel rank of the engine it is: each has a cache of its own. None: the engine has one."""
+    decode_ms_per_context_token: float | None = None
+    """What a token in the batch's contexts adds to a decode step; 0 at a worker that only prefills. None: an
+    `HBM_OVER_PCIE`th of reloading it."""
     holdings: Literal["events", "predicted"] = "events"
     """How it is known what it holds: by the engine's events, or, of an engine that sends none, as what edges
     have sent there within `routing.predicted_ttl_ms` (APPROXIMATE)."""
+
+    @property
+    def context_ms_per_token(self) -> float:
+        """`decode_ms_per_context_token`, or what stands for it."""
+        told = self.decode_ms_per_context_token
+        return self.reload_ms_per_token / HBM_OVER_PCIE if told is None else told
 
 
 @dataclass(frozen=True, slots=True)

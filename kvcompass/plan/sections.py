@@ -110,6 +110,7 @@ WORKER: Final[Fields] = {
     "drain": Field(values.boolean, False),
     "ops_address": Field(values.optional_address, ""),
     "dp_rank": Field(values.integer(0, _DP_RANKS_MAX - 1), None),
+    "decode_ms_per_context_token": Field(values.number(above=0, most=1.0, or_zero=True), None),
     "holdings": Field(values.choice("events", "predicted"), "events"),
 }
 

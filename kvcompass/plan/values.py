@@ -80,15 +80,15 @@ def integers(least: int, most: int, *, most_items: int) -> Reader:
     return read
 
 
-def number(*, above: float, most: float) -> Reader:
-    """Return a reader of numbers (integers are taken as floats) in (above, most]."""
+def number(*, above: float, most: float, or_zero: bool = False) -> Reader:
+    """Return a reader of numbers (integers are taken as floats) in (above, most], and 0 if it may be."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadValueError(f"expected a number, found {_describe(value)}")
         if isinstance(value, float) and not math.isfinite(value):
             raise BadValueError(f"{value} is not a finite number")
-        if not above < value <= most:
+        if not (above < value <= most or (or_zero and value == 0)):
             raise BadValueError(f"{value} must be greater than {above:g} and at most {most:g}")
         return float(value)
 

@@ -18,7 +18,7 @@ class EngineLoad(NamedTuple):
     waiting: int
     """Requests whose prefill has not started."""
     used_tokens: int
-    """By requests under way; what is only cached counts as free."""
+    """By requests under way; what is only cached counts as free. 0 while some run: it is not told."""
     max_tokens: int
     """Size of the KV pool; 0 when it is not told."""
     waiting_uncached_tokens: int | None = None
@@ -40,6 +40,7 @@ class EngineLoad(NamedTuple):
             "prefill_rate": self.prefill_uncached_tokens is not None and self.prefill_busy_us is not None,
             "uncached_tokens_of_a_request": self.finished_uncached_tokens is not None,
             "memory": self.max_tokens > 0,
+            "tokens_in_use": self.used_tokens > 0 or self.running == 0,
         }
         return tuple(name for name, is_told in told.items() if not is_told)
 

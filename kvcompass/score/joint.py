@@ -25,6 +25,7 @@ class ScoreInputs:
     prefill_ms_per_token: NDArray[np.float64]
     reload_ms_per_token: NDArray[np.float64]
     belief: NDArray[np.float64]
+    context_ms_per_token: NDArray[np.float64]
     context_tokens: NDArray[np.float64]
     """What each step of a worker's decode batch reads."""
 
@@ -82,6 +83,7 @@ class JointScore:
             inputs.prefill_ms_per_token,
             inputs.reload_ms_per_token,
             inputs.belief,
+            inputs.context_ms_per_token,
             inputs.context_tokens,
         )
         self._rule = (rule.queue_scale_ms, rule.capacity_price_max, TIE_MS)

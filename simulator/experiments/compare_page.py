@@ -90,8 +90,7 @@ of it. Every policy gets the same requests at the same instants. [docs/simulator
 says what is simulated, what each figure means and what is not simulated. The workloads are
 {_sources(document)}. Bounds are no policies and rank nowhere: they see every engine as it is, at once. The
 Oracle balances load and looks at nothing else. The clairvoyant bound takes the worker of least joint score
-for each request by itself: that is not the best for those that follow, and prices no decoding, so a policy
-may come out ahead of it.
+for each request by itself: that is not the best for those that follow, so a policy may come out ahead of it.
 """,
         _losses_text(lost),
     ]

@@ -104,7 +104,7 @@ def _plan(
             MaintenanceUnit(f"unit-{shard}", shard, region, f"unit-{shard}.{region}:7000")
             for shard, region in enumerate(regions[: options.shards])
         ),
-        workers=tuple(_worker(site.region, i, gpu) for site in sites for i in range(site.workers)),
+        workers=tuple(_worker(site, i, gpu, options) for site in sites for i in range(site.workers)),
         sharing_groups=(SharingGroup("default"),),
     )
 
@@ -114,15 +114,17 @@ def _edge(region: str) -> Edge:
     return Edge(f"edge-{region}", region, f"{host}:8000", f"{host}:8001", f"{host}:8002")
 
 
-def _worker(region: str, number: int, gpu: Gpu) -> Worker:
-    name = f"{region}-{number}"
+def _worker(site: Site, number: int, gpu: Gpu, options: FleetOptions) -> Worker:
+    name = f"{site.region}-{number}"
+    batches_cost = options.timing != "linear" and not site.decoders
     return Worker(
         id=name,
-        region=region,
+        region=site.region,
         url=f"http://{name}:30000",
         events=f"tcp://{name}:5557",
         table=UNASSIGNED,
         slot=UNASSIGNED,
         prefill_ms_per_token=gpu.prefill_ms_per_token,
         reload_ms_per_token=gpu.reload_ms_per_token,
+        decode_ms_per_context_token=None if batches_cost else 0.0,
     )

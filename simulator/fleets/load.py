@@ -1,5 +1,6 @@
 """A fleet by its name, or from a plan file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from kvcompass.plan import assign_text, parse_plan
@@ -42,6 +43,10 @@ def _from_file(path: Path, options: FleetOptions) -> Fleet:
     except OSError as error:
         raise SimulationError(f"{path}: cannot be read: {error.strerror}", field="fleet") from error
     plan = parse_plan(assign_text(decode_plan(data)))
+    if options.timing == "linear":
+        plan = replace(
+            plan, workers=tuple(replace(each, decode_ms_per_context_token=0.0) for each in plan.workers)
+        )
     gpus = (A100.at_rates(worker.prefill_ms_per_token, worker.reload_ms_per_token) for worker in plan.workers)
     return Fleet(
         name=plan.fleet,

@@ -34,6 +34,7 @@ class JointChoice:
         charges = there + back if plan.routing.wan_charge == "round_trip" else there
         rate = np.array([worker.prefill_ms_per_token for worker in plan.workers])
         reload_rate = np.array([worker.reload_ms_per_token for worker in plan.workers])
+        context_rate = np.array([worker.context_ms_per_token for worker in plan.workers])
         belief = np.ones(fleet.workers)
         self._page_size = page_size
         self._workers = fleet.workers
@@ -42,7 +43,9 @@ class JointChoice:
         self._queue_ms: NDArray[np.float64] = np.zeros(fleet.workers)
         self._scores = [
             JointScore(
-                ScoreInputs(charge, self._queue_ms, rate, reload_rate, belief, self.context_tokens),
+                ScoreInputs(
+                    charge, self._queue_ms, rate, reload_rate, belief, context_rate, self.context_tokens
+                ),
                 plan.routing,
             )
             for charge in np.ascontiguousarray(charges)

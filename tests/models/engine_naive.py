@@ -147,6 +147,8 @@ class NaiveEngine:
             decode_busy_ps += now_us * PS - self.step.started_ps
         reserved = self.cache.capacity_blocks - self.cache.free_blocks - self.cache.resident_blocks
         context = sum(len(job.request.prompt) + job.generated for job in self.decoding)
+        admitted = [job for job in self.jobs.values() if job.holding is not None]
+        promised = sum(len(job.request.answer) - job.generated for job in admitted)
         timing = self.config.timing
         step_ms = timing.decode_ms + timing.decode_ms_per_context_token * context
         if self.chunked:
@@ -156,7 +158,7 @@ class NaiveEngine:
             "running": len(self.jobs) - len(self.waiting),
             "waiting": len(self.waiting),
             "waiting_tokens": sum(len(job.request.prompt) for job in self.waiting),
-            "used_tokens": (reserved + self.cache.locked_blocks) * self.config.page_size,
+            "used_tokens": (reserved + self.cache.locked_blocks) * self.config.page_size - promised,
             "decoding": len(self.decoding),
             "step_us": round(self.slowdown * 1_000 * step_ms) if self.decoding else 0,
             "prefill_busy_us": prefill_busy_us,

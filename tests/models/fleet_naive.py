@@ -27,7 +27,7 @@ class NaiveReports:
     load: WorkerLoad | None = None
     learned_us: int = 0
     believed_ms: float = 0.0
-    context_tokens: int = 0
+    told_tokens: float = -1.0
     unreported: list[Own] = field(default_factory=list)
 
     def report(self, load: WorkerLoad, received_us: int, *, live: bool) -> None:
@@ -44,6 +44,9 @@ class NaiveReports:
         if load.prefill_ms_per_token > 0.0:
             most, least = self.planned_rate * RATE_BAND, self.planned_rate / RATE_BAND
             self.rate = min(max(load.prefill_ms_per_token, least), most)
-        self.context_tokens = load.used_tokens
+        if self.load is None or sent_us >= self.learned_us:
+            room = load.max_tokens or load.used_tokens
+            untold = load.running > 0 and load.used_tokens == 0
+            self.told_tokens = -1.0 if untold else float(min(load.used_tokens, room))
         self.learned_us = sent_us if self.load is None else max(self.learned_us, sent_us)
         self.load = load

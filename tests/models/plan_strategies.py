@@ -56,6 +56,7 @@ def plans(draw: st.DrawFn) -> Plan:
                 drain=draw(st.booleans()),
                 ops_address=draw(st.sampled_from(("", "agents.example.net:900"))),
                 dp_rank=dp_rank,
+                decode_ms_per_context_token=draw(st.none() | st.floats(0.0, 1.0, exclude_max=True)),
                 holdings=draw(st.sampled_from(("events", "predicted"))),
             )
         )
@@ -72,7 +73,11 @@ def plans(draw: st.DrawFn) -> Plan:
             levels=draw(st.integers(1, 8)),
         ),
         index=IndexRule(expected_entries=draw(st.integers(1, 1 << 20))),
-        routing=RoutingRule(queue_scale_ms=draw(RATES), lease_ms=draw(st.integers(1, 10_000))),
+        routing=RoutingRule(
+            queue_scale_ms=draw(RATES),
+            lease_ms=draw(st.integers(1, 10_000)),
+            decode_tokens=draw(st.integers(0, 1_000)),
+        ),
         regions=tuple(regions),
         wan_ms=tuple(tuple(draw(LATENCIES) for _ in regions) for _ in regions),
         edges=tuple(

@@ -16,6 +16,7 @@ class NaiveWorker:
     is_candidate: bool
     is_local: bool
     context: float = 0.0
+    context_rate: float = 0.0
 
     @property
     def credited(self) -> int:
@@ -31,4 +32,4 @@ def naive_score(worker: NaiveWorker, price: float, prompt_tokens: int, decode_to
     score = worker.wan_ms + worker.queue_ms + (1 + price) * worker.beta * (prompt_tokens - effective)
     if worker.in_dram and worker.match >= worker.expected:
         score += worker.gamma * effective
-    return score + decode_tokens * worker.context * worker.gamma / 80
+    return score + decode_tokens * worker.context * worker.context_rate

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from services.runtime.epoch import now_us
 from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet
@@ -29,6 +31,22 @@ async def test_the_decision_without_forwarding(monkeypatch):
         assert abs(first["score_ms"] - terms) < 1e-6
         answer = await client.post("/v1/completions", json=long)
         assert answer.headers["x-kvcompass-worker"] == told["chosen"]
+
+
+async def test_what_a_batch_costs_is_told_for_the_answer_that_is_asked_for(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        role = lab.edges["us"].role
+        role.fleet.report(0, WorkerLoad("us-0", WorkerState.READY, 0.0, used_tokens=80_000), now_us())
+        prompt = {"model": MODEL, "prompt": list(range(200))}
+        costs = {}
+        for tokens in (1, 10, 9_000):
+            body = {**prompt, "max_tokens": tokens}
+            told = (await client.post("/v1/kvcompass/route", json=body)).json()["workers"]
+            costs[tokens] = {each["worker"]: each["decode_ms"] for each in told}["us-0"]
+        each = 80_000 * lab.plan.workers[0].context_ms_per_token
+        assert costs == pytest.approx({1: each, 10: 10 * each, 9_000: lab.plan.routing.decode_tokens * each})
+        state = (await client.get("/v1/kvcompass/state")).json()["workers"]
+        assert {each["worker"]: each["context_tokens"] for each in state}["us-0"] == 80_000
 
 
 async def test_route_takes_chat_bodies_and_refuses_bad_ones(monkeypatch):

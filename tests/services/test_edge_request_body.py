@@ -159,19 +159,23 @@ def test_choices_and_endpoint():
 
 
 @pytest.mark.parametrize(
-    ("fields", "longest"),
+    ("fields", "of_chat", "of_completion"),
     [
-        ({}, inf),
-        ({"max_tokens": 7}, 7),
-        ({"max_tokens": 7, "max_completion_tokens": 9}, 9),
-        ({"max_tokens": 7, "max_completion_tokens": None}, 7),
-        ({"max_tokens": 0}, 0),
-        ({"max_tokens": -1}, inf),
-        ({"max_tokens": True}, inf),
-        ({"max_tokens": "7"}, inf),
+        ({}, inf, 16),
+        ({"max_tokens": 7}, 7, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 9}, 9, 7),
+        ({"max_tokens": 7, "max_completion_tokens": None}, 7, 7),
+        ({"max_tokens": 7, "max_completion_tokens": 0}, 7, 7),
+        ({"max_completion_tokens": 1}, 1, 16),
+        ({"max_tokens": 0}, inf, 0),
+        ({"max_tokens": -1}, inf, 16),
+        ({"max_tokens": True}, inf, 16),
+        ({"max_tokens": "7"}, inf, 16),
     ],
 )
-def test_the_longest_answer_is_what_the_client_asks_for(fields: dict[str, object], longest: float) -> None:
-    assert parse_request(Endpoint.CHAT, chat(**fields), MODEL).answer_tokens == longest
+def test_the_longest_answer_is_what_the_engine_will_take_it_for(
+    fields: dict[str, object], of_chat: float, of_completion: float
+) -> None:
+    assert parse_request(Endpoint.CHAT, chat(**fields), MODEL).answer_tokens == of_chat
     completion = orjson.dumps({"model": MODEL, "prompt": "x", **fields})
-    assert parse_request(Endpoint.COMPLETIONS, completion, MODEL).answer_tokens == longest
+    assert parse_request(Endpoint.COMPLETIONS, completion, MODEL).answer_tokens == of_completion

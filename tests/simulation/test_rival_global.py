@@ -142,6 +142,7 @@ def test_the_coordinator_counts_on_a_full_engine_as_the_products_agents_do() -> 
     assert router._queues.floor_us[0] == pytest.approx(agent.mean_uncached_tokens * 300)
     assert router._estimates[1].mean_uncached_tokens > agent.mean_uncached_tokens
     assert not router._queues.floor_us[1:].any()
+    assert router._choice.context_tokens.tolist() == [99_000, 0, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("tried", [[], [1]])
@@ -197,8 +198,7 @@ class _Twin(Clairvoyant):
                 + queue_ms[worker]
                 + (1.0 + price) * one.prefill_ms_per_token * (len(request.prompt) - match)
                 + plan.routing.decode_tokens
-                * one.reload_ms_per_token
-                / 80.0
+                * one.context_ms_per_token
                 * self._exact.engine(worker).load(self._site.now_us).used_tokens
             )
         super()._place(request, tried)

@@ -117,7 +117,7 @@ def test_who_leaves_during_an_iteration_frees_memory_at_once_and_the_iteration_g
     now_us = start_us + 1_000
     used = engine.load(now_us).used_tokens
     assert engine.abort("a", now_us)
-    assert engine.load(now_us).used_tokens == used - 36
+    assert engine.load(now_us).used_tokens == used - 35
     engine.submit(request("c", [3] * 16), now_us)
     engine.advance(FOREVER)
     times = {step.request_id: step.at_us - start_us for step in engine.take_progress()}

@@ -181,7 +181,7 @@ def test_a_transferred_request_decodes_at_once_and_leaves_no_trace() -> None:
     engine = Engine(CONFIG)
     engine.take_batches()
     engine.submit(replace(request("a", [1] * 100, 9), transferred=True), 500)
-    assert engine.load(500).used_tokens == 112
+    assert engine.load(500).used_tokens == 112 - 8, "room for what is not generated is kept and not used"
     steps = run(engine)
     assert [(step.generated, step.cached_tokens) for step in steps] == [(i, 0) for i in range(1, 10)]
     assert steps[0].at_us == 500
@@ -190,6 +190,21 @@ def test_a_transferred_request_decodes_at_once_and_leaves_no_trace() -> None:
     load = engine.load(FOREVER)
     assert (load.prefill_busy_us, load.prompt_tokens, load.used_tokens) == (0, 0, 0)
     assert engine.cache.resident_blocks == 0
+
+
+def test_a_batch_uses_what_it_has_and_not_what_it_will_have() -> None:
+    engine = Engine(replace(CONFIG, cache_tokens=4_000))
+    for number in range(3):
+        engine.submit(request(f"{number}", [number] * 40, 500), 0)
+    used = []
+    for now_us in range(20_000, 5_000_000, 400_000):
+        engine.advance(now_us)
+        made = engine.load(now_us).generated_tokens
+        used.append(engine.load(now_us).used_tokens)
+        assert 0 <= used[-1] - (120 + made) < 3 * PAGE or not engine.load(now_us).running
+    assert used == sorted(used)
+    assert used[0] < 140
+    assert used[-1] > 1_000
 
 
 def test_a_transferred_request_matches_nothing_and_waits_for_memory() -> None:

@@ -1,5 +1,7 @@
 """Queue vectors into a view and out of it, against a twin that takes one report at a time."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,7 +72,15 @@ def test_a_vector_is_its_reports_one_after_the_other(
                 twins[place].report(each, now_us, live=live)
         assert view._reported_ms.tolist() == [twin.believed_ms for twin in twins]
         assert view.prefill_ms_per_token.tolist() == [twin.rate for twin in twins]
-        assert view.context_tokens.tolist() == [float(twin.context_tokens) for twin in twins]
+        refreshed = deepcopy(view)
+        refreshed.refresh(now_us)
+        tells = [
+            refreshed.standing[i] == Standing.KNOWN and twin.told_tokens >= 0 for i, twin in enumerate(twins)
+        ]
+        told = [twin.told_tokens for tell, twin in zip(tells, twins, strict=True) if tell]
+        mean = sum(told) / len(told) if told else 0.0
+        expected = [twin.told_tokens if tell else mean for tell, twin in zip(tells, twins, strict=True)]
+        assert refreshed.context_tokens.tolist() == pytest.approx(expected)
         unreported_us = [sum(own.work_us for own in twin.unreported) for twin in twins]
         assert view.in_flight.unreported_us.tolist() == unreported_us
         for worker, twin in enumerate(twins):

@@ -36,6 +36,12 @@ def queue_of(view: FleetView, worker: int, now_us: int = NOW_US) -> float:
     return float(view.queue_ms[worker])
 
 
+def batches(view: FleetView, now_us: int = NOW_US) -> list[float]:
+    view.refresh(now_us)
+    assert view.score_inputs.context_tokens is view.context_tokens
+    return list(view.context_tokens.tolist())
+
+
 def standings(view: FleetView, now_us: int) -> list[Standing]:
     view.refresh(now_us)
     return [view.standing_of(worker) for worker in range(len(view))]
@@ -71,10 +77,35 @@ class TestReports:
         view = make_view()
         for used in (90_000, 20_000):
             view.report(EU_0, load("eu-0", used_tokens=used), NOW_US)
-            assert view.score_inputs.context_tokens[EU_0] == used
-        assert view.context_tokens.sum() == 20_000
+            assert batches(view)[EU_0] == used
+        view.report(EU_0, load("eu-0", used_tokens=5, age_ms=1), NOW_US)
+        assert batches(view)[EU_0] == 20_000, "another edge's older reading"
+        view.report(EU_0, load("eu-0", used_tokens=20_000, max_tokens=15_000), NOW_US)
+        assert batches(view)[EU_0] == 15_000
         view.apply_plan(replace(view.plan, plan_version=2))
-        assert view.context_tokens[EU_0] == 20_000
+        assert batches(view)[EU_0] == 15_000
+
+    def test_a_batch_that_is_not_told_is_taken_for_the_mean_of_the_others(self) -> None:
+        view = make_view()
+        assert set(batches(view)) == {0.0}
+        for worker, used in ((US_0, 90_000), (US_1, 30_000)):
+            view.report(worker, load(view.worker_ids[worker], used_tokens=used), NOW_US)
+        assert batches(view) == [90_000, 30_000, *4 * [60_000]], "nor is silence idleness here"
+        view.report(EU_0, load("eu-0", running=3), NOW_US)
+        assert batches(view)[EU_0] == 60_000, "it says nothing of three that run"
+        view.report(EU_0, load("eu-0"), NOW_US)
+        assert batches(view)[EU_0] == 0
+        view.report(US_1, load("us-1", used_tokens=30_000), NOW_US + LEASE_US)
+        assert batches(view, NOW_US + LEASE_US + 1) == 6 * [30_000], "a batch ends with its lease"
+
+    def test_the_batch_of_one_that_has_left_is_not_its_successors(self) -> None:
+        view = make_view()
+        view.report(US_1, load("us-1", used_tokens=80_000), NOW_US)
+        view.report(US_0, load("us-0", used_tokens=10_000), NOW_US)
+        workers = list(view.plan.workers)
+        workers[US_1] = replace(workers[US_1], id="another")
+        view.apply_plan(replace(view.plan, plan_version=2, workers=tuple(workers)))
+        assert batches(view)[:2] == [10_000, 10_000]
 
     def test_a_measured_rate_is_used_within_a_band(self) -> None:
         view = make_view()

@@ -101,7 +101,7 @@ def decided(lookup: LookupUnit | None, keys: np.ndarray, found: Matches | None, 
     """Matches that are looked up, or already found, weighed in a random state of the fleet."""
     workers = lookup.workers if lookup is not None else len(found.tier)
     rng = np.random.default_rng(seed)
-    score = JointScore(ScoreInputs(*rng.random((6, workers))), RoutingRule(), lookup)
+    score = JointScore(ScoreInputs(*rng.random((7, workers))), RoutingRule(), lookup)
     standings = Standings(*(rng.random((3, workers)) < 0.7))
     standings.candidate[rng.integers(workers)] = True
     expected = rng.integers(0, 20, workers).astype(np.int32)

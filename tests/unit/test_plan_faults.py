@@ -49,6 +49,14 @@ FAULTS = [
         None,
         "at most",
     ),
+    (
+        "negative rate that may be zero",
+        "reload_ms_per_token = 0.00524",
+        "reload_ms_per_token = 0.00524\ndecode_ms_per_context_token = -0.1",
+        None,
+        "greater than 0",
+    ),
+    ("negative tokens", "lease_ms = 3_000", "decode_tokens = -1", "routing.decode_tokens", "not in 0"),
     # Identities and places.
     ("duplicate region", 'id = "asia"', 'id = "asia"\n[[region]]\nid = "asia"', "region[3].id", "region[2]"),
     ("duplicate edge", 'id = "edge-eu"', 'id = "edge-us"', "edge[1].id", "edge[0]"),

@@ -32,20 +32,26 @@ a_worker = st.builds(
     is_candidate=st.booleans(),
     is_local=st.booleans(),
     context=st.floats(0.0, 1e6, allow_subnormal=False),
+    context_rate=st.floats(0.0, 1e-3, allow_subnormal=False),
 )
 fleets = st.lists(a_worker, min_size=1, max_size=12).filter(lambda ws: any(w.is_candidate for w in ws))
 
 
-def weigh(workers: list[NaiveWorker], turn: int = 0, answer_tokens: float = inf) -> Weighed:
+def weigh(
+    workers: list[NaiveWorker], turn: int = 0, answer_tokens: float = inf, rule: RoutingRule = RULE
+) -> Weighed:
     def column(name: str, dtype: type = np.float64) -> np.ndarray:
         return np.array([getattr(w, name) for w in workers], dtype)
 
     inputs = ScoreInputs(
-        *(column(name) for name in ("wan_ms", "queue_ms", "beta", "gamma", "belief", "context"))
+        *(
+            column(name)
+            for name in ("wan_ms", "queue_ms", "beta", "gamma", "belief", "context_rate", "context")
+        )
     )
     candidate = column("is_candidate", np.bool_)
     tier = np.array([Tier.DRAM if w.in_dram else Tier.VRAM for w in workers], np.uint8)
-    return JointScore(inputs, RULE).weigh(
+    return JointScore(inputs, rule).weigh(
         Matches(column("match", np.int32), tier),
         column("expected", np.int32),
         Standings(candidate, ~candidate, column("is_local", np.bool_)),
@@ -56,13 +62,14 @@ def weigh(workers: list[NaiveWorker], turn: int = 0, answer_tokens: float = inf)
 
 
 @settings(max_examples=200, deadline=None)
-@given(fleets, st.integers(0, 15), st.sampled_from((0, 7, RULE.decode_tokens, 5_000, inf)))
+@given(fleets, st.integers(0, 15), st.sampled_from((0, 7, 50, inf)), st.sampled_from((0, 7, 50, 9_000)))
 def test_every_term_and_choice_equals_the_naive_twin(
-    workers: list[NaiveWorker], turn: int, answer_tokens: float
+    workers: list[NaiveWorker], turn: int, answer_tokens: float, decode_tokens: int
 ) -> None:
-    weighed = weigh(workers, turn, answer_tokens)
+    rule = replace(RULE, decode_tokens=decode_tokens)
+    weighed = weigh(workers, turn, answer_tokens, rule)
     price = naive_price(workers, RULE.queue_scale_ms, RULE.capacity_price_max)
-    scores = [naive_score(w, price, L, min(RULE.decode_tokens, answer_tokens)) for w in workers]
+    scores = [naive_score(w, price, L, min(decode_tokens, answer_tokens)) for w in workers]
     assert weighed.capacity_price == pytest.approx(price)
     assert weighed.total_ms.tolist() == pytest.approx(scores)
 
@@ -154,7 +161,9 @@ def test_under_saturation_the_holder_wins_what_it_loses_when_idle() -> None:
 
 def test_short_prompts_spread_over_batches_unless_they_want_no_answer() -> None:
     """What a full pool of an A100 adds to a step is 16 ms; some tens of them are worth a short way."""
-    near = NaiveWorker(0.5, 0.0, 0.067, 0.00524, 1.0, 0, 0, False, True, True, context=240_000.0)
+    near = NaiveWorker(
+        0.5, 0.0, 0.067, 0.00524, 1.0, 0, 0, False, True, True, context=240_000.0, context_rate=6.55e-5
+    )
     far = replace(near, wan_ms=160.0, context=10_000.0, is_local=False)
     assert weigh([near, far]).worker == 1
     assert weigh([near, far], answer_tokens=1).worker == 0

@@ -13,6 +13,8 @@ from services.edge.requests.errors import bad_request, model_not_found
 
 _ASK_USAGE = b'"stream_options":{"include_usage":true}}'
 _LARGEST_TOKEN = 2**31 - 1
+_COMPLETION_TOKENS = 16
+"""Of an answer to a completion that does not say."""
 _OWN_CACHE_FIELDS = ("cache_salt", "extra_key", "lora_path", "input_embeds")
 """Fields by which an engine keeps a request's blocks apart, or whose tokens the edge cannot know."""
 
@@ -62,7 +64,7 @@ def parse_request(endpoint: Endpoint, body: bytes, served_model: str) -> ModelRe
         raise bad_request("stream must be true or false", "stream")
     forwarded, strip_usage = _ask_usage(body, parsed) if stream else (body, False)
     choices = _choices(parsed)
-    answer_tokens = _answer_tokens(parsed)
+    answer_tokens = _answer_tokens(endpoint, parsed)
     keyed = not any(parsed.get(field) for field in _OWN_CACHE_FIELDS)
     if endpoint is Endpoint.CHAT:
         if "messages" not in parsed:
@@ -125,13 +127,14 @@ def _choices(parsed: dict[str, Any]) -> int:
     return choices
 
 
-def _answer_tokens(parsed: dict[str, Any]) -> float:
-    """The newer name goes first, as it does in engines; what is no number is for the engine to refuse."""
-    for field in ("max_completion_tokens", "max_tokens"):
+def _answer_tokens(endpoint: Endpoint, parsed: dict[str, Any]) -> float:
+    """As engines read it: of a chat the first that is set, 0 being unset; else `max_tokens` alone."""
+    chat = endpoint is Endpoint.CHAT
+    for field in ("max_completion_tokens", "max_tokens") if chat else ("max_tokens",):
         value = parsed.get(field)
-        if type(value) is int and value >= 0:
+        if type(value) is int and value >= chat:
             return value
-    return inf
+    return inf if chat else _COMPLETION_TOKENS
 
 
 def _prompt(parsed: dict[str, Any]) -> tuple[str | None, NDArray[np.int32] | None]:

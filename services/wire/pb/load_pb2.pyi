@@ -94,7 +94,7 @@ class WorkerLoad(_message.Message):
     waiting: _builtins.int
     """requests"""
     used_tokens: _builtins.int
-    """tokens in the KV pool"""
+    """tokens in the KV pool by requests under way; 0 while some run: not told"""
     max_tokens: _builtins.int
     prefill_ms_per_token: _builtins.float
     """measured; 0 when unknown"""

@@ -23,8 +23,8 @@ class _Rank(msgspec.Struct, frozen=True):
     num_waiting_reqs: Requests
     num_tokens: Amount = 0
     """In use and waiting."""
-    num_pending_tokens: Amount = 0
-    """Waiting; not told by 0.5.10, whose waiting prompts so count as memory in use."""
+    num_pending_tokens: Amount | None = None
+    """Waiting; not told by 0.5.10: what is in use is then unknown while something waits."""
     dp_rank: Annotated[int, msgspec.Meta(ge=0, le=RANKS_MOST)] | None = None
 
 
@@ -48,11 +48,19 @@ class GetLoad:
         for rank in ranks:
             if rank.num_waiting_reqs > rank.num_reqs:
                 raise MalformedError(f"{_PATH} tells more waiting than all", field="num_waiting_reqs")
-            if rank.num_pending_tokens > rank.num_tokens:
+            if (rank.num_pending_tokens or 0) > rank.num_tokens:
                 raise MalformedError(f"{_PATH} tells more pending than all", field="num_pending_tokens")
         return EngineLoad(
             running=sum(rank.num_reqs - rank.num_waiting_reqs for rank in ranks),
             waiting=sum(rank.num_waiting_reqs for rank in ranks),
-            used_tokens=sum(rank.num_tokens - rank.num_pending_tokens for rank in ranks),
+            used_tokens=sum(map(_used, ranks)) if all(map(_tells_use, ranks)) else 0,
             max_tokens=0,
         )
+
+
+def _tells_use(rank: _Rank) -> bool:
+    return rank.num_pending_tokens is not None or not rank.num_waiting_reqs
+
+
+def _used(rank: _Rank) -> int:
+    return rank.num_tokens - (rank.num_pending_tokens or 0)
