@@ -12,6 +12,7 @@ from kvcompass.plan import assign_text, parse_plan
 from kvcompass.plan.model import ModelIdentity
 from kvcompass.plan.parse import decode_plan
 from services.prompt import PromptEncoder
+from services.prompt.encoder import BUILTIN
 from services.prompt.errors import PromptAssetError
 from services.runtime.disk import LocalDisk
 from services.runtime.whole_file import remove_leftovers, replace_file
@@ -62,6 +63,11 @@ def _check(options: argparse.Namespace) -> int:
         return _refused(options.file, error)
     faults = _prompt_faults(plan.model, options.file.parent)
     print("\n".join(faults) or "OK")
+    for field, value in (("tokenizer", plan.model.tokenizer), ("chat_template", plan.model.chat_template)):
+        if value.startswith(BUILTIN):
+            print(
+                f"note: model.{field} is the lab's: real engines are read by their own file (docs/install.md)"
+            )
     return 1 if faults else 0
 
 

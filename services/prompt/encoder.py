@@ -16,8 +16,9 @@ from services.prompt.errors import PromptAssetError
 from services.prompt.messages import checked_tools, normalised
 from services.prompt.template import compile_template, render
 
-BUILTIN_TOKENIZER = "builtin:kvcompass-bpe"
-BUILTIN_CHAT_TEMPLATE = "builtin:kvcompass-chat"
+BUILTIN = "builtin:"
+BUILTIN_TOKENIZER = f"{BUILTIN}kvcompass-bpe"
+BUILTIN_CHAT_TEMPLATE = f"{BUILTIN}kvcompass-chat"
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 INLINE_CHARACTERS = 1_024
@@ -121,7 +122,7 @@ def _begin(tokenizer: Tokenizer) -> str:
 
 
 def _read(name: str, builtin: str, asset: str, base: Path, field: str) -> str:
-    if name.startswith("builtin:") and name != builtin:
+    if name.startswith(BUILTIN) and name != builtin:
         raise PromptAssetError(f"{name} is unknown; the packaged one is {builtin}", field=field)
     path = _ASSETS / asset if name == builtin else base / name
     try:

@@ -1,7 +1,9 @@
 """Mutual TLS between components: certificates of the fleet's own CA on both sides, or no connection."""
 
 import asyncio
+import shutil
 import ssl
+import subprocess
 from pathlib import Path
 
 import aiohttp
@@ -10,8 +12,11 @@ import pytest
 
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
+from services.runtime.settings import TlsSettings
 from services.runtime.tls import client_context, server_context
 from tests.models.fleet_authority import FleetAuthority
+
+INSTALL = Path(__file__).parents[2] / "docs" / "install.md"
 
 
 async def reached(dialer: Dialer, port: int) -> bool:
@@ -65,3 +70,23 @@ async def test_http_answers_only_with_a_certificate_of_the_fleet(tmp_path: Path)
                     await client.get(url, ssl=stranger)
     finally:
         await server.stop(1)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
+async def test_the_recipe_for_certificates_makes_a_fleet(tmp_path: Path) -> None:
+    tls = made_as_installed(tmp_path)
+    server, port = await serve_grpc(lambda _: None, "127.0.0.1:0", tls)
+    try:
+        assert await reached(Dialer({}, tls), port)
+        assert not await reached(Dialer({}, FleetAuthority(tmp_path / "others").tls("unit")), port)
+    finally:
+        await server.stop(0)
+
+
+def made_as_installed(folder: Path) -> TlsSettings:
+    """A pair for this machine, by docs/install.md."""
+    recipe = INSTALL.read_text("utf-8").partition("```sh\n")[2].partition("```")[0]
+    assert "10.0.0.7" in recipe
+    script = recipe.replace("10.0.0.7", "127.0.0.1")
+    subprocess.run(["sh", "-ec", script], cwd=folder, check=True, capture_output=True, timeout=60)
+    return TlsSettings(*(str(folder / name) for name in ("edge-us.pem", "edge-us.key", "ca.pem")))
