@@ -1,5 +1,6 @@
 """docs/reproduction/compare.md, its plots and its figures, from the document of a comparison."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from simulator.experiments.progress import duration
 from simulator.results.metrics import ALL_METRICS, BoundMetric, Metric
 from simulator.results.names import title
 from simulator.results.plot import save_plot
-from simulator.results.ranking import Loss, losses
+from simulator.results.ranking import RANKED, Loss, losses
 from simulator.results.rows import Row, rows
 from simulator.results.spread import Spread
 from simulator.results.table import said
@@ -92,7 +93,7 @@ says what is simulated, what each figure means and what is not simulated. The wo
 Oracle balances load and looks at nothing else. The clairvoyant bound takes the worker of least joint score
 for each request by itself: that is not the best for those that follow, so a policy may come out ahead of it.
 """,
-        _losses_text(lost),
+        _losses_text(lost, len({(row.workload, row.load) for row in found}) * len(RANKED)),
     ]
     if document["failures"]:
         listed = "\n".join(f"- {each['run']}: {each['because']}" for each in document["failures"])
@@ -120,13 +121,23 @@ def _seeds(found: Sequence[Row]) -> str:
 
 
 def _codes(document: Mapping[str, Any]) -> str:
-    """Digests, and of which policies where there are several."""
-    policies: dict[str, dict[str, None]] = {}
+    """Digests, and of which policies where there are several; of a policy in which workloads, likewise."""
+    runs: dict[str, dict[str, dict[str, None]]] = {}
     for run in document["runs"]:
-        policies.setdefault(run.get("code", document["code"]), {})[run["inputs"]["policy"]] = None
-    if len(policies) == 1:
-        return next(iter(policies))
-    return "; ".join(f"{code} of {', '.join(map(title, names))}" for code, names in policies.items())
+        inputs = run["inputs"]
+        policies = runs.setdefault(run.get("code", document["code"]), {})
+        policies.setdefault(inputs["policy"], {})[inputs["setting"]["workload"]] = None
+    if len(runs) == 1:
+        return next(iter(runs))
+    told = Counter(policy for policies in runs.values() for policy in policies)
+    return "; ".join(
+        f"{code} of "
+        + ", ".join(
+            title(policy) + (f" ({' and '.join(workloads)})" if told[policy] > 1 else "")
+            for policy, workloads in policies.items()
+        )
+        for code, policies in runs.items()
+    )
 
 
 def _by_workload(said: Mapping[str, str]) -> str:
@@ -162,9 +173,10 @@ def _heading(document: Mapping[str, Any], there: Sequence[Row]) -> str:
     return f"{there[0].workload} on {setting['fleet']}: {requests}, {_counted(seeds, 'seed')}"
 
 
-def _losses_text(lost: Sequence[Loss]) -> str:
+def _losses_text(lost: Sequence[Loss], cells: int) -> str:
     if not lost:
         return "## Where KVCompass is not first\n\nNowhere, by the mean of the seeds.\n"
+    beaten = sum(loss.clear is True for loss in lost)
     table = _markdown(
         ("workload", "load", "figure", "KVCompass", "best", "who", "beyond chance", "KVCompass beside it"),
         [
@@ -183,6 +195,8 @@ def _losses_text(lost: Sequence[Loss]) -> str:
         left=(0, 2, 5, 6, 7),
     )
     return f"""## Where KVCompass is not first
+
+**First in {cells - len(lost)} of {cells} figures; beaten beyond chance in {beaten}.**
 
 By TTFT P50 and P99, end to end P99 and output tokens a second. Who answers as much as is asked, or a
 hundredth less, is first in the last of these: who answers more makes up for what it left waiting while the

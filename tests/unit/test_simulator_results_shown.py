@@ -227,6 +227,7 @@ def test_the_page_lists_what_is_lost_and_says_so_when_nothing_is(tmp_path: Path)
         for load in ("0.5", "2")
         for figure in ("TTFT P50, ms", "TTFT P99, ms", "end to end P99, ms")
     ]
+    assert "First in 2 of 8 figures; beaten beyond chance in 6." in text
 
 
 def part(*seeds: int, **changed: object) -> dict[str, Any]:
@@ -289,6 +290,12 @@ def test_the_page_says_which_code_ran_which_policies() -> None:
     text = compare_page.text(whole, three_seeds(0.5))
     assert "0123456789abcdef of KVCompass; fedcba9876543210 of " in text
     assert "0123456789abcdef." in compare_page.text(part(1), three_seeds(0.5))
+    other = json.loads(json.dumps(first | {"code": "1111111111111111"}))
+    for each in other["runs"]:
+        each["inputs"]["setting"]["workload"] = "lmsys"
+    text = compare_page.text(compare_joined.joined([whole, other], any_code=True), three_seeds(0.5))
+    assert "0123456789abcdef of KVCompass (mixed); fedcba9876543210 of " in text
+    assert "1111111111111111 of KVCompass (lmsys)." in text
 
 
 def test_the_page_counts_the_fewest_seeds_of_a_policy_and_knows_no_chance_of_one() -> None:
