@@ -11,7 +11,7 @@ from rich.text import Text
 from cli.consoles import wide_console
 from kvcompass.levels import clipped_lengths, first_length, query_plan, registered_lengths
 from kvcompass.plan.layout import layout_digest, layout_fields
-from kvcompass.plan.model import Plan
+from kvcompass.plan.model import Plan, Worker
 from kvcompass.plan.sections import UNASSIGNED
 
 _PROMPTS: Final = (1_024, 4_096, 16_384)
@@ -128,6 +128,7 @@ def _workers(plan: Plan) -> Group:
             worker.url if worker.dp_rank is None else f"{worker.url} rank {worker.dp_rank}",
             f"{worker.prefill_ms_per_token:g}",
             f"{worker.reload_ms_per_token:g}",
+            _context_rate(worker),
             worker.sharing_group,
             worker.holdings,
             "yes" if worker.drain else "",
@@ -141,11 +142,17 @@ def _workers(plan: Plan) -> Group:
         "url",
         "prefill ms/token",
         "reload ms/token",
+        "decode ms/context token",
         "sharing group",
         "holdings",
         "drained",
     )
     return _table("Workers", header, rows)
+
+
+def _context_rate(worker: Worker) -> str:
+    told = "" if worker.decode_ms_per_context_token is not None else " (by reload)"
+    return f"{worker.context_ms_per_token:.3g}{told}"
 
 
 def _clipped(plan: Plan) -> Iterable[Group]:

@@ -54,6 +54,6 @@ def warm(layout: str = "fingerprints", value_bits: int = 32) -> None:
     queue_ms, work_us = np.zeros(1), np.zeros(1, np.int64)
     estimate_queues(queue_ms, work_us, work_us, work_us, 0, queue_ms)
     rows, kept, standing = np.zeros(1, LOAD_ROW), np.zeros(1, KEPT_ROW), np.zeros(1, np.uint8)
-    estimate_batches(queue_ms, standing, queue_ms)
+    estimate_batches(queue_ms, kept, 0, 0, queue_ms)
     fold_loads(rows, work_us, 0, 0, True, kept, 0, work_us, queue_ms, queue_ms, queue_ms, standing)
     tell_loads(rows, work_us, work_us, 0, kept, 0, queue_ms)

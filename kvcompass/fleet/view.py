@@ -278,7 +278,7 @@ class FleetView:
             self._stand(now_us)
         self.in_flight.backlog.age(now_us)
         estimate_queues(*self._queue_inputs, now_us, self.queue_ms)
-        estimate_batches(self._told_tokens, self.standing, self.context_tokens)
+        estimate_batches(self._told_tokens, self._kept, now_us, self._lease_us, self.context_tokens)
 
     def standing_of(self, worker: int) -> Standing:
         """Standing of one worker, as of the last refresh."""
@@ -293,6 +293,12 @@ class FleetView:
         """Last report of a worker, None when there is none younger than the lease."""
         known = now_us - int(self._learned_us[worker]) <= self._lease_us
         return load_of_row(self.worker_ids[worker], self._last[worker].item()) if known else None
+
+    def batch_of(self, worker: int, now_us: int) -> int | None:
+        """Tokens in use that a worker told within the lease; None where a stand-in is taken."""
+        known = now_us - int(self._learned_us[worker]) <= self._lease_us
+        told = float(self._told_tokens[worker])
+        return int(told) if known and told >= 0.0 else None
 
     def told(self, now_us: int) -> tuple[tuple[str, ...], NDArray[np.void]]:
         """Ids and last reports of the own region's workers, LOAD_ROW each.

@@ -1,14 +1,9 @@
 """Queue and decode batch of every worker, for one moment (`kvcompass.fleet.view` says what they mean)."""
 
-from typing import Final
-
 import numpy as np
 
-from kvcompass.kernels.arrays import F64, I64, U8
+from kvcompass.kernels.arrays import F64, I64, Rows
 from kvcompass.kernels.jit import kernel
-
-_KNOWN: Final = 0
-"""`kvcompass.fleet.view.Standing`."""
 
 
 @kernel
@@ -26,14 +21,19 @@ def estimate_queues(
 
 
 @kernel
-def estimate_batches(told_tokens: F64, standing: U8, context_tokens: F64) -> None:
-    """Set context_tokens[W] to what is told of those that are KNOWN, and to its mean for all others."""
+def estimate_batches(told_tokens: F64, kept: Rows, now_us: int, lease_us: int, context_tokens: F64) -> None:
+    """Set context_tokens[W] to what was told within the lease, and to its mean where that is nothing.
+
+    `kept` is of `kvcompass.fleet.view.KEPT_ROW`.
+    """
     told, sum_tokens = 0, 0.0
     for w in range(context_tokens.size):
-        if standing[w] == _KNOWN and told_tokens[w] >= 0.0:
+        context_tokens[w] = -1.0
+        if told_tokens[w] >= 0.0 and now_us - kept[w]["learned_us"] <= lease_us:
+            context_tokens[w] = told_tokens[w]
             told += 1
             sum_tokens += told_tokens[w]
     mean = sum_tokens / told if told else 0.0
     for w in range(context_tokens.size):
-        is_told = standing[w] == _KNOWN and told_tokens[w] >= 0.0
-        context_tokens[w] = told_tokens[w] if is_told else mean
+        if context_tokens[w] < 0.0:
+            context_tokens[w] = mean

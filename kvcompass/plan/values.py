@@ -89,7 +89,8 @@ def number(*, above: float, most: float, or_zero: bool = False) -> Reader:
         if isinstance(value, float) and not math.isfinite(value):
             raise BadValueError(f"{value} is not a finite number")
         if not (above < value <= most or (or_zero and value == 0)):
-            raise BadValueError(f"{value} must be greater than {above:g} and at most {most:g}")
+            least = f"{above:g}, or more" if or_zero else f"greater than {above:g}"
+            raise BadValueError(f"{value} must be {least} and at most {most:g}")
         return float(value)
 
     return read

@@ -340,7 +340,7 @@ class EdgeRole:
             "state": fleet.state_of(worker, now_us).name.lower(),
             "standing": standing.name.lower(),
             "queue_ms": None if standing is Standing.UNKNOWN else float(fleet.queue_ms[worker]),
-            "context_tokens": None if standing is Standing.UNKNOWN else int(fleet.context_tokens[worker]),
+            "context_tokens": fleet.batch_of(worker, now_us),
             "load_age_ms": fleet.age_ms(worker, now_us),
             "requests_in_flight": int(fleet.in_flight.requests[worker]),
             "belief": float(fleet.beliefs.values[worker]),

@@ -16,17 +16,33 @@ def _read(path: str, field: str) -> bytes:
 
 
 def server_context(tls: TlsSettings) -> ssl.SSLContext:
-    """For a listener that demands a certificate of the fleet's CA."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
+    """For a listener that demands a certificate of the fleet's CA. Errors: SettingsError."""
+    context = _context(tls, ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 def client_context(tls: TlsSettings) -> ssl.SSLContext:
-    """For a dialler that presents its certificate."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
+    """For a dialler that presents its certificate. Errors: SettingsError."""
+    return _context(tls, ssl.Purpose.SERVER_AUTH)
+
+
+def _context(tls: TlsSettings, purpose: ssl.Purpose) -> ssl.SSLContext:
+    for field in ("ca", "cert", "key"):
+        _read(getattr(tls, field), field)
+    try:
+        context = ssl.create_default_context(purpose, cafile=tls.ca)
+    except ssl.SSLError as error:
+        raise SettingsError(
+            f"{tls.ca} holds no certificate in PEM: {error.reason}", field="tls.ca"
+        ) from error
+    try:
+        context.load_cert_chain(tls.cert, tls.key)
+    except ssl.SSLError as error:
+        raise SettingsError(
+            f"{tls.cert} and {tls.key} are no certificate and its key in PEM: {error.reason}",
+            field="tls.cert",
+        ) from error
     return context
 
 

@@ -93,13 +93,19 @@ says what is simulated, what each figure means and what is not simulated. The wo
 Oracle balances load and looks at nothing else. The clairvoyant bound takes the worker of least joint score
 for each request by itself: that is not the best for those that follow, so a policy may come out ahead of it.
 """,
-        _losses_text(lost, len({(row.workload, row.load) for row in found}) * len(RANKED)),
+        _losses_text(lost, _ranked(found)),
     ]
     if document["failures"]:
         listed = "\n".join(f"- {each['run']}: {each['because']}" for each in document["failures"])
         parts.append(f"## Runs that failed\n\n{listed}\n")
     parts += [_workload_text(workload, found) for workload in _workloads(found)]
     return "\n".join(parts)
+
+
+def _ranked(found: Sequence[Row]) -> int:
+    """How many figures rank it."""
+    ours = [row for row in found if row.policy == _OURS]
+    return sum(row.figures[name] is not None for row in ours for name in RANKED)
 
 
 def _seconds(document: Mapping[str, Any], field: str) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kvcompass.engine_model import BlockNames, EngineConfig, EngineTiming
+from kvcompass.plan.model import Worker
 from simulator.fleets.options import FleetOptions
 
 MAX_QUEUED: Final = 1 << 20
@@ -28,13 +29,15 @@ class Gpu:
     cache_tokens: int
     host_cache_tokens: int
 
-    def at_rates(self, prefill_ms_per_token: float, reload_ms_per_token: float) -> "Gpu":
-        """Return a GPU of this kind whose prefill is so much faster or slower in both its parts."""
+    def of(self, worker: Worker) -> "Gpu":
+        """Return one of this kind at a worker's rates: its prefill is faster or slower in both its parts."""
+        prefill_ms_per_token, reload_ms_per_token = worker.prefill_ms_per_token, worker.reload_ms_per_token
         ratio = prefill_ms_per_token / self.prefill_ms_per_token
         measured = replace(
             self.measured,
             prefill_ms_per_token=ratio * self.measured.prefill_ms_per_token,
             prefill_ms_per_token_squared=ratio * self.measured.prefill_ms_per_token_squared,
+            decode_ms_per_context_token=worker.context_ms_per_token,
             reload_ms_per_token=reload_ms_per_token,
         )
         return replace(

@@ -47,7 +47,7 @@ def _from_file(path: Path, options: FleetOptions) -> Fleet:
         plan = replace(
             plan, workers=tuple(replace(each, decode_ms_per_context_token=0.0) for each in plan.workers)
         )
-    gpus = (A100.at_rates(worker.prefill_ms_per_token, worker.reload_ms_per_token) for worker in plan.workers)
+    gpus = map(A100.of, plan.workers)
     return Fleet(
         name=plan.fleet,
         plan=plan,

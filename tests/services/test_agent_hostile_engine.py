@@ -103,6 +103,20 @@ async def test_a_get_load_that_cannot_be_names_its_field(rank: dict[str, int], f
     assert caught.value.field == field
 
 
+async def test_what_is_in_use_stands_while_a_get_load_counts_waiting_prompts_in() -> None:
+    source = GetLoad(None)
+    quiet = {"num_reqs": 2, "num_waiting_reqs": 0, "num_tokens": 700}
+    for rank, used in (
+        ({"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 9_000}, 0),
+        (quiet, 700),
+        ({"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 9_000}, 700),
+        ({"num_reqs": 3, "num_waiting_reqs": 1, "num_tokens": 9_000, "num_pending_tokens": 8_000}, 1_000),
+        (quiet, 700),
+    ):
+        async with answering(orjson.dumps([rank])) as client:
+            assert (await source.read(client)).used_tokens == used
+
+
 @pytest.mark.parametrize(
     ("page", "field"),
     [

@@ -1,6 +1,7 @@
 """Mutual TLS between components: certificates of the fleet's own CA on both sides, or no connection."""
 
 import asyncio
+import re
 import shutil
 import ssl
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
-from services.runtime.settings import TlsSettings
+from services.runtime.settings import SettingsError, TlsSettings
 from services.runtime.tls import client_context, server_context
 from tests.models.fleet_authority import FleetAuthority
 
@@ -81,6 +82,35 @@ async def test_the_recipe_for_certificates_makes_a_fleet(tmp_path: Path) -> None
         assert not await reached(Dialer({}, FleetAuthority(tmp_path / "others").tls("unit")), port)
     finally:
         await server.stop(0)
+    await shake_hands(tls, ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN)
+
+
+async def shake_hands(tls: TlsSettings, flags: int) -> None:
+    """Over HTTP's contexts, as strict as later versions of Python are."""
+    theirs, ours = server_context(tls), client_context(tls)
+    theirs.verify_flags |= flags
+    ours.verify_flags |= flags
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=theirs)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=ours)
+        assert await reader.read() == b""
+        writer.close()
+
+
+@pytest.mark.parametrize("field", ["ca", "cert", "key"])
+def test_a_file_that_is_missing_or_no_certificate_is_named(tmp_path: Path, field: str) -> None:
+    tls = FleetAuthority(tmp_path / "fleet").tls("unit")
+    file = Path(getattr(tls, field))
+    for context in (server_context, client_context):
+        file.write_text("no PEM", "utf-8")
+        with pytest.raises(SettingsError, match=re.escape(str(file))):
+            context(tls)
+    file.unlink()
+    for context in (server_context, client_context):
+        with pytest.raises(SettingsError, match=re.escape(str(file))) as caught:
+            context(tls)
+        assert caught.value.field == f"tls.{field}"
 
 
 def made_as_installed(folder: Path) -> TlsSettings:

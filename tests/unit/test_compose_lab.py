@@ -232,6 +232,8 @@ def test_the_doubles_are_those_of_the_lab_without_containers() -> None:
     calibrated = EngineTiming()
     assert double.timing.prefill_ms_per_token == pytest.approx(4 * calibrated.prefill_ms_per_token)
     assert double.timing.decode_ms == pytest.approx(4 * calibrated.decode_ms)
+    context_ms = double.timing.decode_ms_per_context_token
+    assert context_ms == pytest.approx(2 * calibrated.decode_ms_per_context_token)
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -75,7 +75,8 @@ def test_a_vector_is_its_reports_one_after_the_other(
         refreshed = deepcopy(view)
         refreshed.refresh(now_us)
         tells = [
-            refreshed.standing[i] == Standing.KNOWN and twin.told_tokens >= 0 for i, twin in enumerate(twins)
+            twin.load is not None and now_us - twin.learned_us <= LEASE_US and twin.told_tokens >= 0
+            for twin in twins
         ]
         told = [twin.told_tokens for tell, twin in zip(tells, twins, strict=True) if tell]
         mean = sum(told) / len(told) if told else 0.0

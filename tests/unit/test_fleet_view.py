@@ -95,6 +95,9 @@ class TestReports:
         assert batches(view)[EU_0] == 60_000, "it says nothing of three that run"
         view.report(EU_0, load("eu-0"), NOW_US)
         assert batches(view)[EU_0] == 0
+        view.suspect(US_0, NOW_US + SECOND)
+        assert batches(view)[US_0] == 90_000, "what it told stands, whatever it failed at"
+        assert [view.batch_of(worker, NOW_US) for worker in (US_0, EU_0, EU_0 + 1)] == [90_000, 0, None]
         view.report(US_1, load("us-1", used_tokens=30_000), NOW_US + LEASE_US)
         assert batches(view, NOW_US + LEASE_US + 1) == 6 * [30_000], "a batch ends with its lease"
 

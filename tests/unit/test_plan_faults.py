@@ -54,7 +54,7 @@ FAULTS = [
         "reload_ms_per_token = 0.00524",
         "reload_ms_per_token = 0.00524\ndecode_ms_per_context_token = -0.1",
         None,
-        "greater than 0",
+        "0, or more",
     ),
     ("negative tokens", "lease_ms = 3_000", "decode_tokens = -1", "routing.decode_tokens", "not in 0"),
     # Identities and places.

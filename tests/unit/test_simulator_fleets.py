@@ -158,13 +158,20 @@ def test_a_plan_file_is_taken_as_it_is() -> None:
 
 def test_an_engine_of_a_plan_is_as_fast_as_its_worker(tmp_path: Path) -> None:
     path = tmp_path / "fast.toml"
-    given = "prefill_ms_per_token = 0.073"
+    given = "prefill_ms_per_token = 0.073\n"
     text = EXAMPLE.read_text("utf-8")
     assert given in text
-    path.write_text(text.replace(given, "prefill_ms_per_token = 0.0365", 1), "utf-8")
+    path.write_text(
+        text.replace(given, "prefill_ms_per_token = 0.0365\ndecode_ms_per_context_token = 0.001\n", 1),
+        "utf-8",
+    )
     fleet = load_fleet(path)
     fast, usual = fleet.engines[0].timing, fleet.engines[1].timing
     assert fleet.plan.workers[0].prefill_ms_per_token == 0.0365
+    assert (fast.decode_ms_per_context_token, usual.decode_ms_per_context_token) == (0.001, 0.00524 / 80)
+    linear = load_fleet(path, FleetOptions(timing="linear"))
+    assert {one.timing.decode_ms_per_context_token for one in linear.engines} == {0.0}
+    assert {worker.context_ms_per_token for worker in linear.plan.workers} == {0.0}
     for tokens in (100, 30_000):
         assert fast.prefill_us(0, tokens) == pytest.approx(usual.prefill_us(0, tokens) / 2, rel=0.001)
 

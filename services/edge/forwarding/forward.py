@@ -20,6 +20,7 @@ from services.edge.settings import Limits, Timeouts
 RETRIED_STATUSES = frozenset({502, 503, 504})
 """They say "not here, not now". A 500 may be the request's own fault: it is passed on, not spread."""
 _DEFAULT_RETRY_AFTER_S = 1.0
+_UNAUTHORIZED = 401
 _DROPPED = frozenset(
     (
         *("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer"),
@@ -84,9 +85,9 @@ class Forwarder:
             async with answer:
                 on_headers(answer)
                 # An edge that refuses by itself names no worker: what it says is not for the client.
-                own_refusal = hop.peer and answer.status >= 400 and WORKER_HEADER not in answer.headers
+                own_refusal = bool(hop.peer) and answer.status >= 400 and WORKER_HEADER not in answer.headers
                 if answer.status in RETRIED_STATUSES or own_refusal:
-                    return _refused(answer)
+                    return _refused(answer, is_stranger=own_refusal and answer.status == _UNAUTHORIZED)
                 if answer.status == 200 and answer.content_type == "text/event-stream":
                     return await self._stream(exchange, answer, strip_usage, patience, first_byte)
                 return await self._whole(exchange, answer, patience, first_byte)
@@ -155,12 +156,13 @@ def _usage(body: bytes) -> dict[str, Any] | None:
     return usage if isinstance(usage, dict) else None
 
 
-def _refused(answer: UpstreamAnswer) -> Refused:
+def _refused(answer: UpstreamAnswer, *, is_stranger: bool) -> Refused:
     used = answer.headers.get(ATTEMPTS_HEADER, "")
     return Refused(
         answer.status,
         _seconds(answer.headers.get("retry-after")),
         int(used) if used.isascii() and used.isdigit() and len(used) < 4 else 1,
+        is_stranger,
     )
 
 

@@ -24,6 +24,8 @@ class Refused:
     retry_after_s: float
     used: int = 1
     """Attempts that a peer edge has made."""
+    is_stranger: bool = False
+    """A peer edge whose `peer_key` is another: nobody is reached through it, whoever is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def failure(result: Refused | Broke | None, worker: int | None = None) -> Failur
     match result:
         case None:
             return Failure(Fault.CANCELLED)
+        case Refused(is_stranger=True):
+            return Failure(Fault.UNREACHABLE)
         case Refused(retry_after_s=seconds, used=used):
             return Failure(Fault.REFUSED, retry_after_us=round(seconds * 1e6), used=used)
         case Broke(fault=fault, begun=begun):

@@ -24,7 +24,7 @@ class _Rank(msgspec.Struct, frozen=True):
     num_tokens: Amount = 0
     """In use and waiting."""
     num_pending_tokens: Amount | None = None
-    """Waiting; not told by 0.5.10: what is in use is then unknown while something waits."""
+    """Waiting. Not told by 0.5.10: what is in use is then what it was when nothing waited."""
     dp_rank: Annotated[int, msgspec.Meta(ge=0, le=RANKS_MOST)] | None = None
 
 
@@ -39,6 +39,8 @@ class GetLoad:
 
     def __init__(self, rank: int | None) -> None:
         self._rank = rank
+        self._used_tokens = 0
+        """As last told."""
 
     async def read(self, client: EngineClient) -> EngineLoad:
         """The sum over the worker's ranks. Errors: EngineError."""
@@ -50,10 +52,12 @@ class GetLoad:
                 raise MalformedError(f"{_PATH} tells more waiting than all", field="num_waiting_reqs")
             if (rank.num_pending_tokens or 0) > rank.num_tokens:
                 raise MalformedError(f"{_PATH} tells more pending than all", field="num_pending_tokens")
+        if all(map(_tells_use, ranks)):
+            self._used_tokens = sum(map(_used, ranks))
         return EngineLoad(
             running=sum(rank.num_reqs - rank.num_waiting_reqs for rank in ranks),
             waiting=sum(rank.num_waiting_reqs for rank in ranks),
-            used_tokens=sum(map(_used, ranks)) if all(map(_tells_use, ranks)) else 0,
+            used_tokens=self._used_tokens,
             max_tokens=0,
         )
 
