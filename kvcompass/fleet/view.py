@@ -191,7 +191,6 @@ class FleetView:
     def _remember(self, before: "FleetView", stay: NDArray[np.int64]) -> None:
         """Take over what was known of the workers that have the seats `stay` in both."""
         self.queue_ms[stay] = before.queue_ms[stay]
-        self.context_tokens[stay] = before.context_tokens[stay]
         self._told_tokens[stay] = before._told_tokens[stay]
         self.standing[stay] = before.standing[stay]
         self._last[stay] = before._last[stay]
@@ -291,14 +290,13 @@ class FleetView:
 
     def load_of(self, worker: int, now_us: int) -> WorkerLoad | None:
         """Last report of a worker, None when there is none younger than the lease."""
-        known = now_us - int(self._learned_us[worker]) <= self._lease_us
+        known = self._is_known(worker, now_us)
         return load_of_row(self.worker_ids[worker], self._last[worker].item()) if known else None
 
     def batch_of(self, worker: int, now_us: int) -> int | None:
         """Tokens in use that a worker told within the lease; None where a stand-in is taken."""
-        known = now_us - int(self._learned_us[worker]) <= self._lease_us
         told = float(self._told_tokens[worker])
-        return int(told) if known and told >= 0.0 else None
+        return int(told) if told >= 0.0 and self._is_known(worker, now_us) else None
 
     def told(self, now_us: int) -> tuple[tuple[str, ...], NDArray[np.void]]:
         """Ids and last reports of the own region's workers, LOAD_ROW each.
@@ -316,6 +314,9 @@ class FleetView:
         """Age of the last report, None when there never was one."""
         learned_us = int(self._learned_us[worker])
         return None if learned_us == _NEVER_US else (now_us - learned_us) / 1000.0
+
+    def _is_known(self, worker: int, now_us: int) -> bool:
+        return now_us - int(self._learned_us[worker]) <= self._lease_us
 
     def _stand(self, now_us: int) -> None:
         learned_us, drained = self._learned_us, self._kept["drain"]

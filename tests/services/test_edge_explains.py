@@ -49,6 +49,19 @@ async def test_what_a_batch_costs_is_told_for_the_answer_that_is_asked_for(monke
         assert {each["worker"]: each["context_tokens"] for each in state}["us-0"] == 80_000
 
 
+async def test_a_request_is_sent_by_the_answer_that_it_asks_for(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.holds("us", "us-0", 1_024)
+        load = WorkerLoad("us-0", WorkerState.READY, 0.0, used_tokens=400_000)
+        for tokens, worker in ((1, "us-0"), (9_000, "us-1")):
+            for each in lab.plan.workers:
+                told = load if each.id == "us-0" else load._replace(worker_id=each.id, used_tokens=0)
+                lab.edges["us"].role.fleet.report(lab.plan.worker_index(each.id), told, now_us())
+            body = {"model": MODEL, "prompt": list(range(2_000)), "max_tokens": tokens}
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.headers["x-kvcompass-worker"] == worker
+
+
 async def test_route_takes_chat_bodies_and_refuses_bad_ones(monkeypatch):
     async with fleet(monkeypatch) as lab, lab.client() as client:
         assert (await client.post("/v1/kvcompass/route", json=CHAT)).json()["chosen"]
