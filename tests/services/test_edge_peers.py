@@ -87,8 +87,9 @@ async def test_what_the_far_edge_itself_refuses_is_not_the_clients_business(monk
         assert answer.status_code == 200
         assert answer.headers["x-kvcompass-region"] == "us"
         assert lab.metric("us", "retries_total", cause="status_401") == 1
-        for _ in range(3):
-            answer = await client.post("/v1/completions", json=LONG)
+        for first in (1, 2, 3):
+            other = {**LONG, "prompt": [first, *LONG["prompt"]]}
+            answer = await client.post("/v1/completions", json=other)
             assert (answer.status_code, answer.headers["x-kvcompass-region"]) == (200, "us")
         assert lab.metric("us", "retries_total", cause="status_401") == 1, (
             "an edge of another key is not asked again at once"
