@@ -16,6 +16,7 @@ from typing import Final
 
 from lab.interrupts import interruptible
 from lab.netem.trial.__main__ import CANNOT
+from lab.netem.trial.uml_registers import SSE_ONLY, refuse_wide_registers
 
 _KERNELS: Final = ("linux.uml", "linux")
 _MODULES: Final = Path("/usr/lib/uml/modules")
@@ -79,8 +80,14 @@ def _boot(kernel: str, directory: Path) -> int:
     init.chmod(0o755)
     root = ("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}")
     console = ("con=null", "con0=null,fd:1", "quiet", "loglevel=2")
-    command = (kernel, f"mem={_MEMORY}", f"uml_dir={directory}", *root, *console)
-    guest = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, cwd=directory)
+    command = (kernel, f"mem={_MEMORY}", f"uml_dir={directory}", *root, *console, SSE_ONLY)
+    guest = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=directory,
+        preexec_fn=refuse_wide_registers,
+    )
     try:
         guest.wait(_TIMEOUT_S)
     except subprocess.TimeoutExpired:
