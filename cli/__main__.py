@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from cli import hash_key, lab_commands, plan_commands, simulate, status, warm
+from services.runtime.version import add_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="kvcompass", description="A discovery plane for prefix caches across regions."
     )
-    parser.add_argument("--version", action="version", version=f"kvcompass {version('kvcompass')}")
+    add_version(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     plan_commands.add_arguments(commands)
     status.add_arguments(commands)

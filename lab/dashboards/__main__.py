@@ -1,4 +1,4 @@
-"""`python -m lab.dashboards [--check]`: writes what Grafana and Prometheus are provisioned with."""
+"""`python -m lab.dashboards [--check]`: dashboard, alert rules and docs/metrics.md, written anew."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from lab.dashboards.documents import documents
 def main() -> int:
     """Exit code 1 when `--check` finds a file that differs."""
     parser = argparse.ArgumentParser(prog="python -m lab.dashboards", description=__doc__)
-    parser.add_argument("--into", type=Path, default=Path("deploy/compose"), help="default: %(default)s")
+    parser.add_argument("--into", type=Path, default=Path(), help="root of the repository; default: here")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file would change")
     options = parser.parse_args()
     old = [

@@ -55,6 +55,7 @@ def families() -> Mapping[str, Family]:
         *_declared(Job.WORKER_AGENT, specimens.agent_metrics()),
         *(_family(Job.ENGINE, name, Kind.GAUGE, ()) for name in ENGINE_GAUGES),
         *_declared(Job.WAN, specimens.wan_metrics()),
+        *(_family(job, name, kind, ()) for job in SERVICES for name, kind in PROCESS_METRICS.items()),
         *(_family(job, "up", Kind.GAUGE, ()) for job in Job),
     )
     found: dict[str, Family] = {}
@@ -66,25 +67,39 @@ def families() -> Mapping[str, Family]:
     return found
 
 
+SERVICES: Final = (Job.EDGE, Job.MAINTENANCE, Job.WORKER_AGENT)
+PROCESS_METRICS: Final[Mapping[str, Kind]] = {
+    "process_cpu_seconds_total": Kind.COUNTER,
+    "process_resident_memory_bytes": Kind.GAUGE,
+    "process_virtual_memory_bytes": Kind.GAUGE,
+    "process_start_time_seconds": Kind.GAUGE,
+    "process_open_fds": Kind.GAUGE,
+    "process_max_fds": Kind.GAUGE,
+}
+"""What the Prometheus client reads of a process, on Linux alone."""
 ENGINE_GAUGES: Final = ("sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage")
 """SGLang's names, which the engine double serves too."""
 
 
 def _declared(job: Job, metrics: Iterable[Metric]) -> Iterator[Family]:
     for metric in metrics:
-        yield _family(job, _sample_name(metric), Kind(metric.type), _own_labels(metric))
+        yield _family(job, sample_name(metric), Kind(metric.type), own_labels(metric))
 
 
 def _family(job: Job, name: str, kind: Kind, own: tuple[str, ...]) -> Family:
     return Family(name, kind, frozenset((*own, *TARGET_LABELS[job])))
 
 
-def _sample_name(metric: Metric) -> str:
+def sample_name(metric: Metric) -> str:
+    """As its samples are called; of a histogram, what `_bucket` is put behind."""
     return f"{metric.name}_total" if metric.type == "counter" else metric.name
 
 
-def _own_labels(metric: Metric) -> tuple[str, ...]:
-    """From the declaration, which only a private field keeps, and from samples where there are any."""
+def own_labels(metric: Metric) -> tuple[str, ...]:
+    """Labels that its service gives it.
+
+    From the declaration, which only a private field keeps, and from samples where there are any.
+    """
     declared: tuple[str, ...] = getattr(metric, "_labelnames", ())
     sampled = {label for sample in metric.samples for label in sample.labels} - {"le"}
     assert not {"job", "instance", "region"} & {*declared, *sampled}, f"{metric.name} has a target's label"

@@ -1,21 +1,24 @@
-"""The files that are generated: the dashboard and the alert rules, as text."""
+"""The files that are generated: the dashboard, the alert rules and the page of metrics, as text."""
 
 import json
 from collections.abc import Iterable, Mapping
 
 from lab.dashboards.alerts import Alert, alerts
 from lab.dashboards.grafana import dashboard
+from lab.dashboards.reference import reference
 from lab.dashboards.rows import rows
 
-DASHBOARD_FILE = "grafana/dashboards/kvcompass.json"
-ALERTS_FILE = "prometheus/alerts.yml"
+DASHBOARD_FILE = "deploy/compose/grafana/dashboards/kvcompass.json"
+ALERTS_FILE = "deploy/compose/prometheus/alerts.yml"
+REFERENCE_FILE = "docs/metrics.md"
 
 
 def documents() -> Mapping[str, str]:
-    """Path under `deploy/compose` -> text. Errors: ExpressionError when a metric is not exported any more."""
+    """Path in the repository -> text. Errors: ExpressionError when a metric is not exported any more."""
     return {
         DASHBOARD_FILE: json.dumps(dashboard(rows()), ensure_ascii=False, indent=2) + "\n",
         ALERTS_FILE: _rules(alerts()),
+        REFERENCE_FILE: reference(),
     }
 
 

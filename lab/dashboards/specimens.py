@@ -41,6 +41,7 @@ from services.edge.relay_gauges import RelayGauges
 from services.maintenance.metrics import UnitCollector
 from services.maintenance.snapshot_keeper import SnapshotKeeper
 from services.maintenance.snapshot_metrics import SnapshotCollector
+from services.runtime.build_metrics import BuildCollector
 from services.runtime.disk import LocalDisk
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.plan_desk import PlanDesk
@@ -133,6 +134,7 @@ def agent_metrics() -> Iterable[Metric]:
 
 def _register_common(registry: CollectorRegistry, kind: Component) -> None:
     """What the operations listener of every service adds."""
+    registry.register(BuildCollector())
     registry.register(HttpCutsCollector({}))
     registry.register(PlanCollector(PlanDesk(kind, (), _PLAN, Path(), key="")))
 

@@ -12,11 +12,13 @@ from services.runtime.lifecycle import Lifecycle, run
 from services.runtime.logs import configure_logging
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import faults_named, load_settings, resolve_path
+from services.runtime.version import add_version
 
 
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="kvcompass-edge", description=__doc__)
+    add_version(parser)
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/edge/settings.py"
     )

@@ -62,6 +62,7 @@ from services.runtime.plain_text import check_plain_text, transport_mode
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
 from services.runtime.tls import server_context
+from services.runtime.version import VERSION
 from services.wire.rpc import register_load_exchange, register_prompts, register_view_subscriptions
 
 
@@ -248,6 +249,7 @@ class EdgeService:
     def _mode(self) -> Mapping[str, Any]:
         """The effective mode, for the first line of the log."""
         return {
+            "version": VERSION,
             "region": self.place.region,
             "policy": self._settings.policy,
             "bootstrap": self._settings.bootstrap,

@@ -42,12 +42,14 @@ from services.runtime.plan_desk import PlanDesk
 from services.runtime.plan_file import load_plan
 from services.runtime.plan_signature import check_plan_key
 from services.runtime.settings import SettingsError, faults_named, load_settings, resolve_path
+from services.runtime.version import VERSION, add_version
 from services.wire.rpc import register_index_maintenance
 
 
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="kvcompass-maintenance", description=__doc__)
+    add_version(parser)
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/maintenance/settings.py"
     )
@@ -172,6 +174,7 @@ async def _serve(
     desk.component = UnitPlanSwitch(unit, service.changed)
     get_logger("maintenance").info(
         "unit is up",
+        version=VERSION,
         shard=unit.shard,
         port=port,
         ops_port=ops.port,

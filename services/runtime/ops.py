@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
+from services.runtime.build_metrics import BuildCollector
 from services.runtime.http_bounds import HttpBounds
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.http_server import HttpServer
@@ -68,6 +69,8 @@ class OpsServer:
         self._switches = switches or {}
         self._plan = plan
         self._intake = PlanIntake(plan) if plan is not None else None
+        registry.register(BuildCollector())
+        ProcessCollector(registry=registry)
         if plan is not None:
             registry.register(PlanCollector(plan))
         self._server = HttpServer(self._app, address, bounds=_BOUNDS)

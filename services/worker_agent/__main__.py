@@ -11,6 +11,7 @@ from services.runtime.logs import configure_logging, get_logger
 from services.runtime.plain_text import transport_mode
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import faults_named, load_settings, resolve_path
+from services.runtime.version import VERSION, add_version
 from services.worker_agent.process import AgentProcess
 from services.worker_agent.settings import WorkerAgentSettings
 
@@ -28,6 +29,7 @@ def main() -> None:
 
         raise SystemExit(doctor(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="kvcompass-worker-agent", description=__doc__, epilog=_EPILOG)
+    add_version(parser)
     parser.add_argument(
         "--settings", type=Path, required=True, help="TOML file; fields in services/worker_agent/settings.py"
     )
@@ -49,7 +51,7 @@ def main() -> None:
             process = AgentProcess(settings, load_plan(plan_path), plan_path)
         lifecycle.background(process.run(), "worker agent")
         get_logger("worker_agent").info(
-            "agent is up", workers=settings.workers, transport=transport_mode(settings)
+            "agent is up", version=VERSION, workers=settings.workers, transport=transport_mode(settings)
         )
         await lifecycle.stopping.wait()
 

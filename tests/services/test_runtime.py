@@ -136,7 +136,10 @@ async def test_ops_listener_tells_the_truth() -> None:
         ready = await client.get("/ready")
         assert ready.status_code == 503
         assert ready.json()["reasons"] == ["shard 1 has no snapshot"]
-        assert "kvcompass_example_total 1.0" in (await client.get("/metrics")).text
+        scraped = (await client.get("/metrics")).text
+        assert "kvcompass_example_total 1.0" in scraped
+        assert re.search(r'^kvcompass_build_info\{.*version="\d+\.\d+.*"\} 1.0$', scraped, re.MULTILINE)
+        assert sys.platform != "linux" or "process_resident_memory_bytes " in scraped
         assert (await client.get("/other")).status_code == 404
         health = Health(ready=True, state="EXACT")
         assert (await client.get("/ready")).status_code == 200

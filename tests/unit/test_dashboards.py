@@ -36,7 +36,8 @@ from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
 from services.prompt import PromptEncoder
 
-COMPOSE = Path(__file__).parents[2] / "deploy" / "compose"
+REPOSITORY = Path(__file__).parents[2]
+COMPOSE = REPOSITORY / "deploy" / "compose"
 ROWS = rows()
 ALERTS = list(alerts())
 PANELS = [panel for row in ROWS for panel in row.panels]
@@ -59,7 +60,7 @@ USED = sorted(set().union(*(names_in(expression) for expression in EXPRESSIONS))
 
 def test_the_files_are_what_the_code_writes() -> None:
     for name, text in documents().items():
-        assert (COMPOSE / name).read_text("utf-8") == text, f"{name}: run python -m lab.dashboards"
+        assert (REPOSITORY / name).read_text("utf-8") == text, f"{name}: run python -m lab.dashboards"
 
 
 def test_check_tells_a_file_that_differs_and_leaves_it(tmp_path, monkeypatch, capsys) -> None:
@@ -119,7 +120,9 @@ def test_every_expression_of_the_dashboard_keeps_to_the_chosen_regions() -> None
     beyond: set[str] = set()
     for panel in PANELS:
         for query in panel.queries:
-            selectors = re.findall(r"((?:kvcompass_|sglang:|\bup\b)[a-z_:]*)(\{[^}]*\})?", query.expression)
+            selectors = re.findall(
+                r"((?:kvcompass_|process_|sglang:|\bup\b)[a-z_:]*)(\{[^}]*\})?", query.expression
+            )
             assert selectors
             beyond |= {name for name, labels in selectors if 'region=~"$region"' not in labels}
     assert beyond == {wan.ONE_WAY_MS}, "the way back is told by the other region's router"

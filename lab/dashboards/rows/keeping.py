@@ -122,5 +122,26 @@ def keeping(metrics: Expressions) -> Row:
                 ),
                 steps=steps(watch=1),
             ),
+            Panel(
+                id=707,
+                title="Processor",
+                description="Cores that each process uses. An edge or a unit is one loop: near 1 it is what "
+                "requests and patches wait for; start another edge. An agent near 1 serves too many engines.",
+                unit=Unit.COUNT,
+                queries=(Query(metrics.rate("process_cpu_seconds_total", "instance"), "{{instance}}"),),
+                width=12,
+                steps=steps(watch=0.7, act=0.95),
+                nothing="not on Linux",
+            ),
+            Panel(
+                id=708,
+                title="Memory",
+                description="Resident, of each process. An edge's grows with the index, an agent's with the "
+                "blocks of its engines (memory.blocks bounds them), a unit's with its shard.",
+                unit=Unit.BYTES,
+                queries=(Query(metrics.max("process_resident_memory_bytes", "instance"), "{{instance}}"),),
+                width=12,
+                nothing="not on Linux",
+            ),
         ),
     )
