@@ -10,6 +10,7 @@ from cli.plan_tables import print_plan
 from kvcompass.errors import PlanError
 from kvcompass.plan import assign_text, parse_plan
 from kvcompass.plan.model import ModelIdentity
+from kvcompass.plan.notes import plan_notes
 from kvcompass.plan.parse import decode_plan
 from services.prompt import PromptEncoder
 from services.prompt.encoder import BUILTIN
@@ -68,6 +69,8 @@ def _check(options: argparse.Namespace) -> int:
             print(
                 f"note: model.{field} is the lab's: real engines are read by their own file (docs/install.md)"
             )
+    for note in plan_notes(plan):
+        print(f"note: {note}")
     return 1 if faults else 0
 
 

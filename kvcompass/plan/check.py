@@ -31,6 +31,7 @@ def check_draft(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None
     _check_shards(draft.arrays["unit"], faults)
     _check_sharing_groups(draft, faults)
     _check_index(draft.tables["index"], faults)
+    _check_lease(draft, faults)
     _check_slots(draft, faults, allow_unassigned=allow_unassigned)
 
 
@@ -158,6 +159,25 @@ def _check_index(index: Entry, faults: Faults) -> None:
         faults.add("index.layout", "'paper' has 32-bit values only; set index.value_bits = 32")
     if value_bits is not None and given and max(given) > worker_slots(value_bits):
         faults.add("index.slots_given", f"a {value_bits}-bit value has {worker_slots(value_bits)} slots")
+
+
+def _check_lease(draft: Draft, faults: Faults) -> None:
+    lease_ms, period_ms = (draft.tables["routing"][name] for name in ("lease_ms", "broadcast_period_ms"))
+    if lease_ms is None:
+        return
+    if period_ms is not None and 2 * period_ms > lease_ms:
+        faults.add(
+            "routing.broadcast_period_ms",
+            f"{period_ms}: what regions tell one another would outlive a lease before more comes; at most "
+            f"half of routing.lease_ms, {lease_ms // 2}",
+        )
+    ways = [way for row in (draft.wan_ms or {}).values() for way in (row or {}).values() if way is not None]
+    if ways and 2 * max(ways) >= lease_ms:
+        faults.add(
+            "routing.lease_ms",
+            f"{lease_ms}: no renewal comes back in time over the longest way of wan_ms, {max(ways):g} ms one "
+            f"way; more than {2 * max(ways):g}",
+        )
 
 
 def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> None:

@@ -18,6 +18,7 @@ TABLE_MAX: Final = 4_095
 _SLOTS_MAX: Final = 32
 _DP_RANKS_MAX: Final = 1_024
 _MS_MAX: Final = 60_000.0
+_MS_PER_TOKEN_MAX: Final = 1_000.0
 _TOKENS_MAX: Final = 1 << 26
 
 
@@ -63,6 +64,8 @@ INDEX: Final[Fields] = {
     "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }
 
+_LEASE_MS_MIN: Final = 250
+"""Loads are told every 100 ms: a shorter lease ends between two of them, whenever one is a little late."""
 _ROUTING: Final = RoutingRule()
 ROUTING: Final[Fields] = {
     "queue_scale_ms": Field(values.number(above=0, most=1e9), _ROUTING.queue_scale_ms),
@@ -73,7 +76,7 @@ ROUTING: Final[Fields] = {
     "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
     "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),
     "broadcast_period_ms": Field(values.integer(1, 3_600_000), _ROUTING.broadcast_period_ms),
-    "lease_ms": Field(values.integer(1, 3_600_000), _ROUTING.lease_ms),
+    "lease_ms": Field(values.integer(_LEASE_MS_MIN, 3_600_000), _ROUTING.lease_ms),
     "predicted_ttl_ms": Field(values.integer(1, 86_400_000), _ROUTING.predicted_ttl_ms),
 }
 
@@ -103,8 +106,8 @@ WORKER: Final[Fields] = {
     "events": Field(values.optional_endpoint, ""),
     "table": Field(values.integer(0, TABLE_MAX), UNASSIGNED),
     "slot": Field(values.integer(0, _SLOTS_MAX - 1), UNASSIGNED),
-    "prefill_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
-    "reload_ms_per_token": Field(values.number(above=0, most=_MS_MAX)),
+    "prefill_ms_per_token": Field(values.number(above=0, most=_MS_PER_TOKEN_MAX)),
+    "reload_ms_per_token": Field(values.number(above=0, most=_MS_PER_TOKEN_MAX)),
     "replay": Field(values.optional_endpoint, ""),
     "sharing_group": Field(values.text, DEFAULT_SHARING_GROUP.id),
     "drain": Field(values.boolean, False),

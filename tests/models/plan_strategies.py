@@ -75,7 +75,7 @@ def plans(draw: st.DrawFn) -> Plan:
         index=IndexRule(expected_entries=draw(st.integers(1, 1 << 20))),
         routing=RoutingRule(
             queue_scale_ms=draw(RATES),
-            lease_ms=draw(st.integers(1, 10_000)),
+            lease_ms=draw(st.integers(1_001, 10_000)),
             decode_tokens=draw(st.integers(0, 1_000)),
         ),
         regions=tuple(regions),

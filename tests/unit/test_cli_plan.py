@@ -1,5 +1,6 @@
 """The `kvcompass plan` commands from outside."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,22 @@ def test_check_says_ok(capsys: pytest.CaptureFixture[str]) -> None:
         ["note:", "model.tokenizer"],
         ["note:", "model.chat_template"],
     ], "no real engine is read by them"
+
+
+def test_check_notes_what_is_rarely_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = EXAMPLE_TEXT.replace("prefill_ms_per_token = 0.073", "prefill_ms_per_token = 73.0", 1)
+    text = text.replace("reload_ms_per_token = 0.00524", "reload_ms_per_token = 80.0", 1)
+    text = re.sub(r"table = 2\b", "table = 3", text).replace("[2, 2, 2]", "[2, 2, 0, 2]")
+    assert main(["plan", "check", written(tmp_path, text)]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if "is the lab's" not in line]
+    assert notes[0] == "OK"
+    assert [note.split(": ")[1] for note in notes[1:]] == [
+        "worker[0].prefill_ms_per_token",
+        "worker[0].reload_ms_per_token",
+        "worker.table",
+    ]
+    assert "9.7 minutes" in notes[1]
+    assert "no worker has table 2;" in notes[3]
 
 
 def test_check_prints_one_line_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,28 @@ FAULTS = [
         None,
         "0, or more",
     ),
+    (
+        "rate in nanoseconds",
+        "prefill_ms_per_token = 0.073",
+        "prefill_ms_per_token = 73000",
+        None,
+        "at most 1000",
+    ),
+    ("lease of a moment", "lease_ms = 3_000", "lease_ms = 1", "routing.lease_ms", "not in 250.."),
+    (
+        "lease shorter than the longest way and back",
+        "lease_ms = 3_000",
+        "lease_ms = 300",
+        "routing.lease_ms",
+        "160 ms one way; more than 320",
+    ),
+    (
+        "loads older than a lease",
+        "broadcast_period_ms = 100",
+        "broadcast_period_ms = 1_501",
+        "routing.broadcast_period_ms",
+        "at most half of routing.lease_ms, 1500",
+    ),
     ("negative tokens", "lease_ms = 3_000", "decode_tokens = -1", "routing.decode_tokens", "not in 0"),
     # Identities and places.
     ("duplicate region", 'id = "asia"', 'id = "asia"\n[[region]]\nid = "asia"', "region[3].id", "region[2]"),
