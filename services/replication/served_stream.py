@@ -113,16 +113,39 @@ async def serve_subscription(
         return
     log.info("edge subscribed", edge=opened.subscriber, shard=request.shard, replay_from=opened.cursor)
     say_who_is_replaced(opened.turn, "subscription")
-    acknowledging = asyncio.create_task(_acknowledge(found.publisher, opened, messages))
     try:
         async with while_it_lasts(opened.turn):
-            await _publish(found, opened, answers, clock, rules)
+            await _converse(found, opened, messages, answers, clock, rules)
         if opened.turn.is_over:
             await answers.say(superseded(opened.subscriber))
+    except ProtocolError as error:
+        log.warning("edge sent nonsense", edge=opened.subscriber, field=error.field, error=str(error))
+        await answers.say(Refusal(error.field, str(error)))
     finally:
-        acknowledging.cancel()
         found.publisher.unsubscribe(opened)
         log.info("edge unsubscribed", edge=opened.subscriber, shard=request.shard)
+
+
+async def _converse(
+    found: Published,
+    opened: Subscription,
+    messages: AsyncIterator[EdgeToUnit],
+    answers: Answers[UnitToEdge],
+    clock: Callable[[], int],
+    rules: StreamRules,
+) -> None:
+    """Sends and hears. Whoever says no more is still sent to. Errors: ProtocolError when it says nonsense."""
+    publishing = asyncio.create_task(_publish(found, opened, answers, clock, rules))
+    hearing = asyncio.create_task(_acknowledge(found.publisher, opened, messages))
+    try:
+        await asyncio.wait((publishing, hearing), return_when=asyncio.FIRST_COMPLETED)
+        if hearing.done():
+            hearing.result()
+        await publishing
+    finally:
+        publishing.cancel()
+        hearing.cancel()
+        await asyncio.gather(publishing, hearing, return_exceptions=True)
 
 
 async def _publish(
@@ -150,11 +173,6 @@ async def _publish(
 async def _acknowledge(
     publisher: Publisher, subscription: Subscription, messages: AsyncIterator[EdgeToUnit]
 ) -> None:
-    try:
-        async for message in messages:
-            if isinstance(message, Acknowledgement):
-                publisher.acknowledged(subscription, message)
-    except ProtocolError as error:
-        get_logger("subscriptions").warning(
-            "edge sent nonsense", edge=subscription.subscriber, error=str(error)
-        )
+    async for message in messages:
+        if isinstance(message, Acknowledgement):
+            publisher.acknowledged(subscription, message)

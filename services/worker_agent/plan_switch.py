@@ -1,7 +1,7 @@
 """An agent process goes over to the next version of its plan."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kvcompass.plan.model import Plan
 from services.runtime.grpc_transport import Dialer
@@ -16,12 +16,18 @@ class AgentPlanSwitch:
     """
 
     def __init__(
-        self, workers: Sequence[ServedWorker], dialer: Dialer, leave: Callable[[ServedWorker], None]
+        self,
+        workers: Sequence[ServedWorker],
+        dialer: Dialer,
+        leave: Callable[[ServedWorker], None],
+        close_unused: Callable[[Plan], Awaitable[None]],
     ) -> None:
-        """`leave` ends the service of a worker."""
+        """`leave` ends the service of a worker, `close_unused` the connections that a plan does not need."""
         self._workers = workers
         self._dialer = dialer
         self._leave = leave
+        self._close_unused = close_unused
+        self._plan: Plan | None = None
         self._leaving: list[ServedWorker] = []
 
     def check_plan(self, plan: Plan) -> None:
@@ -33,6 +39,7 @@ class AgentPlanSwitch:
 
     async def apply_plan(self, plan: Plan) -> None:
         """Registers at the lengths of both versions from now on."""
+        self._plan = plan
         planned = {worker.id for worker in plan.workers}
         self._leaving = [served for served in self._workers if served.agent.worker.id not in planned]
         for served in [each for each in self._workers if each not in self._leaving]:
@@ -47,3 +54,5 @@ class AgentPlanSwitch:
         for served in list(self._workers):
             served.settle_plan()
             await asyncio.sleep(0)
+        if self._plan is not None:
+            await self._close_unused(self._plan)

@@ -53,7 +53,7 @@ class AgentProcess:
             plan,
             plan_path,
             key=settings.plan_key,
-            component=AgentPlanSwitch(self.workers, self._dialer, self._leave),
+            component=AgentPlanSwitch(self.workers, self._dialer, self._leave, self._close_unused),
         )
         self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry, plan=desk)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -116,3 +116,9 @@ class AgentProcess:
         if address not in self._channels:
             self._channels[address] = self._dialer.channel(address)
         return self._channels[address]
+
+    async def _close_unused(self, plan: Plan) -> None:
+        """Who has left the plan is pinged no more."""
+        dialled = {unit.address for unit in plan.units} | {edge.grpc_address for edge in plan.edges}
+        for address in self._channels.keys() - dialled:
+            await self._channels.pop(address).close(None)

@@ -73,6 +73,11 @@ async def test_an_edge_that_joins_is_told_and_one_that_has_left_is_not():
         told = len(joins.loads)
         await eventually(lambda: len(joins.loads) > told, "the other goes on")
         assert [stream.edge_id for stream in at_work.worker.load_streams] == ["edge-new"]
+        left = at_work.plan.edges[0].grpc_address
+        assert left in at_work.process._channels
+        await switch.settle_plan()
+        assert left not in at_work.process._channels, "it is pinged no more"
+        assert address in at_work.process._channels
 
 
 async def test_a_worker_that_leaves_is_served_until_the_plan_is_settled():

@@ -185,6 +185,22 @@ async def test_nonsense_ends_a_stream_with_a_refusal_and_harms_nobody_else(plan,
             await agent.acknowledged()
 
 
+async def test_nonsense_after_the_first_message_ends_a_subscription_too(plan):
+    """An edge whose acknowledgements cannot be read would hold up vacant places for ever."""
+    request = SubscribeRequest(Handshake("edge-a", 1, PROTOCOL_VERSION, 1, layout_fields(plan)), 0, 0)
+    encode, decode = rpc.index.encode_edge_to_unit, rpc.index.decode_unit_to_edge
+    async with served(plan) as unit, Dialer({}).channel(unit.address) as channel:
+        call = channel.stream_stream("/kvcompass.v1.IndexMaintenance/Subscribe", None, decode)(None)
+        await call.write(encode(request))
+        await until(lambda: len(unit.unit.subscriber_lags()) == 1)
+        await call.write(b"\xff\xff\xff")
+        async with asyncio.timeout(5.0):
+            while not isinstance(answer := await rpc.read(call), Refusal):
+                assert answer is not None, "it ends with a refusal"
+            assert await rpc.read(call) is None
+        await until(lambda: not unit.unit.subscriber_lags())
+
+
 async def test_a_stream_whose_first_message_does_not_come_is_ended(plan):
     async with served(plan) as unit, Dialer({}).channel(unit.address) as channel:
         call = rpc.subscribe(channel)()
