@@ -13,11 +13,11 @@ import argparse
 import gc
 import heapq
 import json
-import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from time import thread_time
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.tables import plain
+from bench.yardstick import yardsticks_us
 from kvcompass.engine_events import EngineEvent
 from kvcompass.engine_model import (
     BlockNames,
@@ -55,6 +56,7 @@ RENEWAL_PERIOD_US = 1_000_000
 VOCABULARY = 49_152
 Tokens = NDArray[np.int32]
 T = TypeVar("T")
+_YARDSTICKS = 300
 
 
 class Costs:
@@ -299,19 +301,6 @@ def one_pass(
     return {"engine_us": engine_us, "agent_us": agent_us}, shape
 
 
-def yardstick_us() -> float:
-    """A fixed piece of interpreted work."""
-
-    def once() -> float:
-        start = thread_time()
-        table: dict[int, int] = {}
-        for i in range(1_000):
-            table[i * 7919 % 1_009] = i
-        return 1e6 * (thread_time() - start)
-
-    return statistics.median(once() for _ in range(300))
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(
@@ -340,11 +329,11 @@ def main() -> None:
     stream = arrivals(options.engines, options.warm_up + options.requests, options.per_second)
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    yardsticks = [yardstick_us()]
+    yardsticks = [median(yardsticks_us(_YARDSTICKS))]
     totals: list[dict[str, float]] = []
     for _ in range(options.repeats):
         totals.append(one_pass(config, options.engines, stream, options.warm_up, Untimed())[0])
-        yardsticks.append(yardstick_us())
+        yardsticks.append(median(yardsticks_us(_YARDSTICKS)))
     results = {name: min(total[name] for total in totals) for name in totals[0]}
     results["yardstick_us"] = min(yardsticks)
     costs = Costs()

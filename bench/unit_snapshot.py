@@ -28,7 +28,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.messages import PROTOCOL_VERSION, AgentHello, FullReport, Handshake, Refusal, Renewal
 from kvcompass.roles.unit_capture import UnitCapture
-from kvcompass.roles.unit_snapshot import restored_unit
+from kvcompass.roles.unit_snapshot import restore_tables
 from kvcompass.warm import warm
 from services.runtime.disk import LocalDisk
 from services.runtime.plan_file import load_plan
@@ -137,7 +137,12 @@ def measure(entries: int, folder: Path) -> dict[str, Any]:
         assert data is not None
         tables = ShardTables(index_shape(plan), plan.units[0].shard, random_seed=1)
         layout = layout_fields(plan)
-        return restored_unit(data, plan, plan.units[0].id, epoch=2, layout=layout, tables=tables, now_us=0)
+        unit_id = plan.units[0].id
+        restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
+        epoch = restored.epoch_after(2)
+        return MaintenanceUnit(
+            plan, unit_id, epoch=epoch, layout=layout, tables=tables, now_us=0, restored=restored
+        )
 
     for _ in range(ROUNDS):
         before = sum(parts_ms)

@@ -15,9 +15,11 @@ from cli.plan_rollout import Rollout
 from cli.plan_visits import Answer, Courier, Target, add_via, targets_of
 from kvcompass.errors import KVCompassError, PlanError
 from kvcompass.plan import parse_plan
+from kvcompass.plan.notes import plan_notes
 from kvcompass.plan.parse import decode_plan
 
 _KEY_VARIABLE: Final = "KVCOMPASS_PLAN_KEY"
+_NOTHING_IS_BROKEN: Final = "Components one version apart work together, so nothing is broken."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +71,9 @@ def run(options: argparse.Namespace) -> int:
     if rollout.refusing:
         _print_refusals(console, rollout)
         return 1
+    if options.dry_run:
+        for note in plan_notes(plan):
+            console.print(Text(f"note: {note}"))
     if options.dry_run or not fit:
         _print_table(console, rollout)
         if not fit:
@@ -149,7 +154,7 @@ def _note(rollout: Rollout, target: Target, answer: Answer) -> str:
     absent = sorted(set(target.ids) - set(answer.facts["ids"]))
     if absent:
         return f"does not serve {', '.join(absent)}: its settings name its workers"
-    return str(answer.facts.get("kept_why", ""))
+    return str(answer.facts.get("error") or answer.facts.get("kept_why", ""))
 
 
 def _is_unsigned(answer: Answer) -> bool:
@@ -175,11 +180,22 @@ def _print_advice(console: Console, rollout: Rollout, how_far: str) -> None:
         )
         if len(unsigned) == len(rollout.missing):
             return
-    names = "; ".join(each.name for each in rollout.missing if each.name not in unsigned)
+    failed = [each.name for each in rollout.failed]
+    if failed:
+        console.print(
+            Text(
+                f"Failed: {'; '.join(failed)}. See the log there before you run the same command again: it"
+                " says what of the plan could not be done."
+            )
+        )
+    absent = "; ".join(each.name for each in rollout.missing if each.name not in (*unsigned, *failed))
+    if failed and not absent:
+        console.print(Text(f"{how_far} {_NOTHING_IS_BROKEN}"))
+        return
     console.print(
         Text(
-            f"{how_far} Missing: {names or 'none'}. Components one version apart work together, so nothing is"
-            " broken. Bring them back, or start them with this file as their plan, and run the same command"
-            " again: it goes on from here. Whoever is down for longer is left out with --without ID."
+            f"{how_far} Missing: {absent or 'none'}. {_NOTHING_IS_BROKEN} Bring them back, or start them with"
+            " this file as their plan, and run the same command again: it goes on from here. Whoever is down"
+            " for longer is left out with --without ID."
         )
     )

@@ -19,6 +19,9 @@ from services.runtime.disk import LocalDisk
 from services.runtime.whole_file import remove_leftovers, replace_file
 
 _WRITER: Final = "assign"
+_WORDS: Final = ("forest", "window")
+"""Of two conversations that differ in nothing else."""
+_THE_MODELS_OWN: Final = "name the model's own file"
 
 
 def add_arguments(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -77,12 +80,42 @@ def _check(options: argparse.Namespace) -> int:
 def _prompt_faults(model: ModelIdentity, folder: Path) -> list[str]:
     """What is wrong with the files by which prompts become tokens; each is tried beside the builtin other."""
     faults = []
-    for given in ({"tokenizer": model.tokenizer}, {"chat_template": model.chat_template}):
+    for field, name, why_not in (
+        ("tokenizer", model.tokenizer, _why_no_tokenizer),
+        ("chat_template", model.chat_template, _why_no_template),
+    ):
         try:
-            PromptEncoder.load(**given, base_dir=folder)
+            why = why_not(PromptEncoder.load(**{field: name}, base_dir=folder))
         except PromptAssetError as error:
-            faults.append(f"{error.field}: {error}")
+            why = str(error)
+        except Exception as error:  # whatever the libraries raise, and the expressions of a template
+            why = f"loads and cannot be used ({type(error).__name__}: {error}); {_THE_MODELS_OWN}"
+        if why:
+            faults.append(f"model.{field}: {why}")
     return faults
+
+
+def _why_no_tokenizer(encoder: PromptEncoder) -> str:
+    """Why one that loads is of no use; empty: it is."""
+    tokens = [encoder.encode(word, rendered=True).tolist() for word in _WORDS]
+    for word, ids in zip(_WORDS, tokens, strict=True):
+        if not ids:
+            return f"gives no tokens for {word!r}; {_THE_MODELS_OWN}"
+    if tokens[0] == tokens[1]:
+        return f"gives {' and '.join(map(repr, _WORDS))} the same tokens; {_THE_MODELS_OWN}"
+    return ""
+
+
+def _why_no_template(encoder: PromptEncoder) -> str:
+    """As `_why_no_tokenizer`."""
+    told = [encoder.render_chat([{"role": "user", "content": word}]) for word in _WORDS]
+    if not all(text.strip() for text in told):
+        return f"renders a conversation to nothing; {_THE_MODELS_OWN}"
+    if told[0] == told[1]:
+        return f"renders every conversation the same, without what was said; {_THE_MODELS_OWN}"
+    if any(word not in text for word, text in zip(_WORDS, told, strict=True)):
+        return f"leaves out words of a message; {_THE_MODELS_OWN}"
+    return ""
 
 
 def _assign(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ class Visit(Protocol):
 
 _AT_ONCE: Final = 32
 """Components asked at the same time."""
+_SILENT: Final = Answer("not asked")
 
 
 @dataclass(slots=True)
@@ -43,12 +44,17 @@ class Rollout:
         return [target for target, answer in self.answers.items() if answer.refusals]
 
     @property
+    def failed(self) -> list[Target]:
+        """Who took the plan and could not do it, by a fault of its own."""
+        return [target for target in self.targets if self.answers.get(target, _SILENT).outcome == "failed"]
+
+    @property
     def missing(self) -> list[Target]:
         """Who ought to answer and did not, or did not acknowledge."""
         return [
             target
             for target in self.targets
-            if target not in self.new and not self._heard(self.answers.get(target, Answer("not asked")))
+            if target not in self.new and not self._heard(self.answers.get(target, _SILENT))
         ]
 
     @property

@@ -17,19 +17,21 @@ class NoFreePortError(KVCompassError):
 class LoopbackPorts:
     """Gives out ports that were free when asked for, each once."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, ports: range | None = None) -> None:
+        """`ports`: which it may give; all but the kernel's own where nobody says."""
         self._rng = rng
+        self._ports = range(_LOWEST, _first_ephemeral_port()) if ports is None else ports
         self._given: set[int] = set()
-        self._end = _first_ephemeral_port()
 
     def address(self) -> str:
         """A fresh `127.0.0.1:port`. Errors: NoFreePortError after 1,000 tries."""
         for _ in range(1_000):
-            port = self._rng.randrange(_LOWEST, self._end)
+            port = self._rng.choice(self._ports)
             if port not in self._given and _is_free(port):
                 self._given.add(port)
                 return f"127.0.0.1:{port}"
-        raise NoFreePortError(f"no free port between {_LOWEST} and {self._end} on 127.0.0.1", field="ports")
+        first, end = self._ports.start, self._ports.stop
+        raise NoFreePortError(f"no free port between {first} and {end} on 127.0.0.1", field="ports")
 
 
 def _first_ephemeral_port() -> int:

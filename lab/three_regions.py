@@ -35,6 +35,8 @@ MODEL = "lab-32b"
 REGIONS = ("us", "eu", "asia")
 _UNIT_REGIONS = ("us", "eu")
 _INSIDE_REGION_MS = 0.5
+_LEASE_TRIPS = 3
+"""Longest round trips that a lease has room for, where a slow lab makes that more than the default."""
 _SIZE_FACTOR = 4.0
 """Parameters of the lab's model over those of the calibrated one; time a token grows with them."""
 _PREFILL_MS_PER_TOKEN = 0.073 * _SIZE_FACTOR
@@ -107,6 +109,11 @@ def three_regions(options: LabOptions, ports: LoopbackPorts) -> Blueprint:
 
 def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
     scale = options.time_scale
+    wan_ms = tuple(
+        tuple(scale * _one_way_ms(options.wan, origin, destination) for destination in REGIONS)
+        for origin in REGIONS
+    )
+    trips_ms = round(2 * _LEASE_TRIPS * max(map(max, wan_ms)))
     return Plan(
         fleet="lab",
         plan_version=1,
@@ -119,12 +126,9 @@ def _plan(options: LabOptions, ports: LoopbackPorts) -> Plan:
         ),
         lengths=LengthRule(),
         index=IndexRule(expected_entries=8_192),
-        routing=RoutingRule(queue_scale_ms=200.0 * scale),
+        routing=RoutingRule(queue_scale_ms=200.0 * scale, lease_ms=max(RoutingRule().lease_ms, trips_ms)),
         regions=REGIONS,
-        wan_ms=tuple(
-            tuple(scale * _one_way_ms(options.wan, origin, destination) for destination in REGIONS)
-            for origin in REGIONS
-        ),
+        wan_ms=wan_ms,
         edges=tuple(
             Edge(name, region, ports.address(), ports.address(), ports.address())
             for name, region in _edges(options)

@@ -25,12 +25,12 @@ import platform
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from time import thread_time
 
 from bench.agent.blocks import PAGES, BlockCosts, block_costs
 from bench.agent.memory import MemoryCosts, memory_costs
 from bench.agent.processes import ProcessCosts, process_costs
 from bench.tables import plain
+from bench.yardstick import yardsticks_us
 
 RATE = 2_000
 """Blocks a second that are promised."""
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     size = 10 if options.quick else 1
-    works = [_work_us() for _ in range(_WORKS)]
+    works = yardsticks_us(_WORKS)
     blocks = [each for page in PAGES for each in block_costs(page, requests=900 // size)]
     memory = [memory_costs(page, blocks=100_000 // size) for page in PAGES]
     processes = []
@@ -63,7 +63,7 @@ def main() -> None:
             process_costs(page, version, options.rate, options.seconds / size)
             for page, version in RUNS[: 1 if options.quick else None]
         ]
-    works += [_work_us() for _ in range(_WORKS)]
+    works += yardsticks_us(_WORKS)
     slowdown = median(works) / min(works)
     print(_blocks_table(blocks), _memory_table(memory), _processes_table(processes), sep="\n\n")
     for line in _missed(processes):
@@ -81,14 +81,6 @@ def main() -> None:
         }
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-
-
-def _work_us() -> float:
-    began = thread_time()
-    table: dict[int, int] = {}
-    for i in range(1_000):
-        table[i * 7_919 % 1_009] = i
-    return 1e6 * (thread_time() - began)
 
 
 def _missed(found: list[ProcessCosts]) -> list[str]:

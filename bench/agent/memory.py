@@ -4,12 +4,12 @@ import gc
 import multiprocessing
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from bench.engine_model import plan
+from bench.resident import resident_bytes
 from kvcompass.engine_events import BlockHash, BlockStored
 from kvcompass.roles.worker_agent import WorkerAgent
 
@@ -69,8 +69,3 @@ def _stored(rng: np.random.Generator, parent: BlockHash | None, page: int) -> Bl
     names = rng.integers(-(2**63), 2**63 - 1, PROMPT // page // 2, dtype=np.int64)
     tokens = rng.integers(0, 50_000, PROMPT // 2, dtype=np.int32)
     return BlockStored(tuple(names.tolist()), parent, tokens, page, "GPU")
-
-
-def resident_bytes(pid: int) -> int:
-    """Of a process (Linux)."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

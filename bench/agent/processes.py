@@ -19,8 +19,9 @@ import zmq.asyncio
 from numpy.typing import NDArray
 
 from bench.agent.fleet import CACHE_TOKENS, plan_of, processes_of
-from bench.agent.memory import PROMPT, resident_bytes
+from bench.agent.memory import PROMPT
 from bench.agent.shares import Shares
+from bench.resident import resident_bytes
 from kvcompass.index import IndexView, index_shape
 from kvcompass.keys import namespace, prefix_keys
 from kvcompass.levels import registered_lengths

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.index.memory import resident_bytes
 from bench.index.results import Results
 from bench.index.tables import BATCH, full_writer, random_keys, shape_for
 from bench.index.timing import Timing, clock_ns, once_ms, quiet, timed, timing
+from bench.resident import settled_bytes
 from kvcompass.index import IndexView, Patches
 from kvcompass.roles.messages import PatchGroups
 from services.wire.index import decode_unit_to_edge, encode_unit_to_edge
@@ -55,7 +55,7 @@ class OneTable:
         self.keys = random_keys(entries, 1)
         self.slots = entries / FULL
         self.shape = shape_for(entries, FULL)
-        before = resident_bytes()
+        before = settled_bytes()
         self.writer = full_writer(self.shape)
         self._resident = before
         self._filled = 0
@@ -74,7 +74,7 @@ class OneTable:
                 self._edit_in_place()
             del stream
         del self.views
-        bits = 8 * (resident_bytes() - self._resident) / self.writer.entries
+        bits = 8 * (settled_bytes() - self._resident) / self.writer.entries
         self.results.figure("writer, bits an entry at 95 % (resident)", bits, "writer_bits_per_entry")
         occupancy = self.writer.entries / self.writer.slots
         image = self.writer.image_bits / self.writer.entries

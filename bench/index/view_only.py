@@ -11,10 +11,10 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.index.memory import resident_bytes
 from bench.index.results import Results
 from bench.index.tables import BATCH, full_writer, random_keys, shape_for
 from bench.index.timing import timed
+from bench.resident import settled_bytes
 from kvcompass.index import IndexShape, IndexView
 
 SHARD_ENTRIES = 16_000_000
@@ -26,7 +26,7 @@ def measure(entries: int, written: int, results: Results) -> None:
     shards = max(1, round(entries / SHARD_ENTRIES))
     each = entries // shards
     one = shape_for(each, OCCUPANCY)
-    before = resident_bytes()
+    before = settled_bytes()
     view = IndexView(IndexShape(shards, 1, 32, one.expected_entries))
     real = min(shards, max(1, -(-written // each)))
     held, took_s, occupancy = [], 0.0, 0.0
@@ -38,7 +38,7 @@ def measure(entries: int, written: int, results: Results) -> None:
             occupancy += made.occupancy / real
         view.load_snapshot(shard, made.snapshot, 1, made.digest)
     del made
-    taken = resident_bytes() - before
+    taken = settled_bytes() - before
     total = each * shards
     results.figure("entries in the view", total, "view_only.entries")
     results.figure("really inserted", real * each, "view_only.inserted")

@@ -5,7 +5,6 @@ a second draw on a few hundred published instructions. Of APPS only five problem
 and Exercism stand in for the rest.
 """
 
-import ast
 import gzip
 import json
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bench.ladder.workload import PAGE, Workload, replay
+from simulator.workloads.mixed_texts import questions
 
 SHARES = {"toolbench": 0.50, "loogle": 0.05, "programming": 0.45}
 REQUESTS = 20_000
@@ -94,14 +94,8 @@ def _loogle(folder: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(folder.glob("*.jsonl")):
         before, _, after = wordings[file.stem].partition("{input}")
         for row in _rows(file):
-            for question in _questions(row["qa_pairs"]):
+            for question in questions(row["qa_pairs"]):
                 yield before + row["input"], after.replace("{Q}", question)
-
-
-def _questions(pairs: Any) -> list[str]:
-    if pairs == "none":
-        return [""]
-    return [str(pair["Q"]) for pair in (ast.literal_eval(pairs) if isinstance(pairs, str) else pairs)]
 
 
 def _programming(folder: Path) -> Iterator[str]:

@@ -180,8 +180,7 @@ class Engine:
     def load(self, now_us: int) -> ModelLoad:
         """Load at this instant, running work counted up to it."""
         queue = self.queue_load(now_us)
-        serving, cache, decode = self._serving, self._serving.cache, self._decode
-        page = self.config.page_size
+        serving, decode = self._serving, self._decode
         tokens, context = decode.made(now_us)
         step_ps = decode.step_ps(context) if decode.sequences else 0
         return ModelLoad(
@@ -198,8 +197,6 @@ class Engine:
             cached_tokens=serving.cached_tokens,
             generated_tokens=serving.first_tokens + tokens,
             cached_host_tokens=serving.cached_host_tokens,
-            host_used_tokens=cache.dram_blocks * page,
-            host_capacity_tokens=cache.dram_capacity_blocks * page,
             waiting_uncached_tokens=queue.waiting_uncached_tokens,
             prefilled_tokens=queue.prefilled_tokens,
             prefilled_us=queue.prefilled_us,

@@ -39,8 +39,6 @@ class ModelLoad(NamedTuple):
     generated_tokens: int
     cached_host_tokens: int
     """Of the cached tokens, those that were loaded back from DRAM."""
-    host_used_tokens: int
-    host_capacity_tokens: int
     waiting_uncached_tokens: int
     """What of the waiting prompts is likely not cached, by the hit rate so far (SGLang's estimate too)."""
     prefilled_tokens: int

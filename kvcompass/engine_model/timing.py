@@ -49,7 +49,3 @@ class EngineTiming:
     def reload_us(self, tokens: int) -> int:
         """Time to load the KV of so many tokens back from DRAM."""
         return round(1_000 * self.reload_ms_per_token * tokens)
-
-    def decode_step_us(self, context_tokens: int) -> int:
-        """Time for one more token of every running sequence. `context_tokens` is summed over the batch."""
-        return round(1_000 * (self.decode_ms + self.decode_ms_per_context_token * context_tokens))

@@ -73,9 +73,9 @@ class FleetView:
     Where that is not told, or the load is UNKNOWN, the mean of the others stands in for it.
     """
 
-    def __init__(self, plan: Plan, origin: int, *, in_flight_limit: int = IN_FLIGHT_LIMIT) -> None:
+    def __init__(self, plan: Plan, origin: int) -> None:
         self.beliefs = Beliefs(len(plan.workers), plan.routing.belief_weight, plan.routing.belief_recovery_ms)
-        self.in_flight = InFlight(len(plan.workers), in_flight_limit)
+        self.in_flight = InFlight(len(plan.workers), IN_FLIGHT_LIMIT)
         self.standing_version = 0
         """Grows whenever `standing` changes, so that what is derived from it may be cached."""
         self._begin(plan, origin)

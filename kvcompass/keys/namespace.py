@@ -8,7 +8,7 @@ KEY_VERSION: Final = 1
 """Raised by any change to how a key is made; part of the layout digest, so mixed fleets are refused."""
 
 
-def namespace(model: ModelIdentity, salt: str, *, key_version: int = KEY_VERSION) -> bytes:
+def namespace(model: ModelIdentity, salt: str) -> bytes:
     """Return the bytes hashed before the tokens.
 
     Every field is preceded by its byte length (uint32, little endian), so that no two lists of fields give
@@ -18,9 +18,8 @@ def namespace(model: ModelIdentity, salt: str, *, key_version: int = KEY_VERSION
     Args:
         model: Its id and tokenizer enter the namespace.
         salt: The sharing group's; assigned by the operator, never by a client.
-        key_version: Only ever another value in tests.
     """
-    fields = ("kvcompass", str(key_version), model.id, model.tokenizer, salt)
+    fields = ("kvcompass", str(KEY_VERSION), model.id, model.tokenizer, salt)
     return b"".join(_prefixed(field) for field in fields)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvcompass.levels.ladder import ladder
 from kvcompass.plan.draft import Draft, Entry
 from kvcompass.plan.faults import Faults
-from kvcompass.plan.model import worker_slots
+from kvcompass.plan.model import LengthRule, worker_slots
 from kvcompass.plan.sections import DEFAULT_SHARING_GROUP, UNASSIGNED
 from kvcompass.plan.values import listener
 
@@ -15,6 +16,9 @@ _LISTENERS: Final = {
     "unit": ("address", "ops_address"),
     "worker": ("url", "events", "replay"),
 }
+_RUNGS_MAX: Final = 1_024
+"""Each is a key of every longer prompt; the default ladder has 966 of them below 16 million tokens."""
+_TABLES_SPARE: Final = 16
 _RANKS_MEET: Final = (
     "; workers of one engine each name another dp_rank of it, in one region: one cache serves one sharing "
     "group"
@@ -47,6 +51,33 @@ def _check_lengths(draft: Draft, faults: Faults) -> None:
         faults.add(
             "model.context_length",
             f"{context} leaves no room for two rungs of {quantum} tokens; lower lengths.quantum",
+        )
+    elif context is not None:
+        _check_rungs(draft, quantum, context, faults)
+
+
+def _check_rungs(draft: Draft, quantum: int, context: int, faults: Faults) -> None:
+    """The ladder has not too many rungs, and a worker may register all that one prompt reaches."""
+    lengths, entries_max = draft.tables["lengths"], draft.tables["index"]["worker_entries_max"]
+    if None in lengths.values():
+        return
+    rungs = lengths["levels"]
+    if lengths["policy"] == "ladder":
+        # A million quanta have too many rungs whatever the stretch, so that more need not be counted.
+        rungs = len(ladder(LengthRule(**lengths), min(context, quantum << 20)))
+    if rungs > _RUNGS_MAX:
+        names = ("quantum", "stretch")
+        small, other = names if lengths["stretch"] >= LengthRule().stretch else reversed(names)
+        faults.add(
+            f"lengths.{small}",
+            f"{lengths[small]} with lengths.{other} {lengths[other]} makes more than {_RUNGS_MAX} rungs "
+            f"below model.context_length {context}, each a key of every longer prompt; raise it",
+        )
+    elif entries_max and entries_max < rungs:
+        faults.add(
+            "index.worker_entries_max",
+            f"{entries_max} is less than the {rungs} rungs of one long prompt; at least that, or 0 for four "
+            "times the expected entries of its tables",
         )
 
 
@@ -98,7 +129,10 @@ def _check_wan(draft: Draft, faults: Faults) -> None:
 
 
 def _check_listeners(draft: Draft, faults: Faults) -> None:
-    """A listener belongs to one entry; an engine's URL to one worker for each of its dp ranks."""
+    """A listener belongs to one entry; an engine's URL to one worker for each of its dp ranks.
+
+    Workers share the operations listener of their agent with one another, and with nothing else.
+    """
     first: dict[str, str] = {}
     engines: dict[str, list[Entry]] = {}
     for kind, names in _LISTENERS.items():
@@ -114,6 +148,14 @@ def _check_listeners(draft: Draft, faults: Faults) -> None:
                     faults.add(f"{kind}[{i}].{name}", f"{given!r} is already {first[place]}{hint}")
                 first.setdefault(place, f"{kind}[{i}].{name}")
                 others.append(entry)
+    for i, entry in enumerate(draft.arrays["worker"]):
+        given = entry["ops_address"]
+        if given and listener(given) in first:
+            faults.add(
+                f"worker[{i}].ops_address",
+                f"{given!r} is already {first[listener(given)]}; give the operations listener of its agent, "
+                "which only workers share",
+            )
 
 
 def _are_ranks(one: Entry, other: Entry) -> bool:
@@ -184,6 +226,7 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
     value_bits = draft.tables["index"]["value_bits"]
     given = draft.tables["index"]["slots_given"]
     regions = _ids(draft, "region")
+    tables_most = _tables_most(draft)
     region_of: dict[int, tuple[str, int]] = {}
     holder: dict[tuple[int, int], int] = {}
     for i, entry in enumerate(draft.arrays["worker"]):
@@ -202,6 +245,13 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
                 f"worker[{i}].slot", f"table {table} slot {slot} is already worker[{holder[table, slot]}]"
             )
         holder.setdefault((table, slot), i)
+        if table >= tables_most:
+            faults.add(
+                f"worker[{i}].table",
+                f"{table}: every shard and lookup has all tables up to it, and few are in use; lower than "
+                f"{tables_most}, or leave out table and slot: `kvcompass plan assign` gives both",
+            )
+            continue
         if region not in regions:
             continue
         owner, first = region_of.setdefault(table, (region, i))
@@ -215,6 +265,16 @@ def _check_slots(draft: Draft, faults: Faults, *, allow_unassigned: bool) -> Non
                 f"worker[{i}].slot",
                 f"table {table} slot {slot} is missing in index.slots_given; `kvcompass plan assign` adds it",
             )
+
+
+def _tables_most(draft: Draft) -> int:
+    """How many tables a plan may have: a table id costs all below it.
+
+    One that was ever given counts as in use: a fleet grows old, and no place is renumbered.
+    """
+    in_use = {entry["table"] for entry in draft.arrays["worker"]} - {None, UNASSIGNED}
+    in_use.update(table for table, slots in enumerate(draft.tables["index"]["slots_given"] or ()) if slots)
+    return 4 * len(in_use) + _TABLES_SPARE
 
 
 def _check_assigned(i: int, entry: Entry, faults: Faults, *, allow_unassigned: bool) -> None:

@@ -206,6 +206,10 @@ class Plan:
         """Number of tables in a shard. Table ids are dense, in the order they were given."""
         return 1 + max(worker.table for worker in self.workers)
 
+    def salt_of(self, group_id: str) -> str:
+        """The salt of a sharing group of this plan."""
+        return next(group.salt for group in self.sharing_groups if group.id == group_id)
+
     def region_index(self, region: str) -> int:
         """Position of a region in `regions` and `wan_ms`."""
         return self.regions.index(region)

@@ -15,6 +15,9 @@ DEFAULT_SHARING_GROUP: Final = SharingGroup("default")
 TABLE_MAX: Final = 4_095
 """Table ids index arrays, so that a slip of the pen must not cost gigabytes."""
 
+TABLE_ENTRIES_MAX: Final = 390_000_000
+"""A table of more could not double: a word of a patch names each node (`kvcompass.index.shape`)."""
+
 _SLOTS_MAX: Final = 32
 _DP_RANKS_MAX: Final = 1_024
 _MS_MAX: Final = 60_000.0
@@ -59,25 +62,31 @@ _INDEX: Final = IndexRule()
 INDEX: Final[Fields] = {
     "value_bits": Field(values.choice(32, 64), _INDEX.value_bits),
     "layout": Field(values.choice("fingerprints", "paper"), _INDEX.layout),
-    "expected_entries": Field(values.integer(1, 1 << 30), _INDEX.expected_entries),
+    "expected_entries": Field(values.integer(1, TABLE_ENTRIES_MAX), _INDEX.expected_entries),
     "worker_entries_max": Field(values.integer(0, 1 << 40), _INDEX.worker_entries_max),
     "slots_given": Field(values.integers(0, _SLOTS_MAX, most_items=TABLE_MAX + 1), _INDEX.slots_given),
 }
 
-_LEASE_MS_MIN: Final = 250
-"""Loads are told every 100 ms: a shorter lease ends between two of them, whenever one is a little late."""
+_LEASE_MS_MIN: Final = 600
+"""Loads are told every 100 ms: of a shorter lease that is more than the sixth that agents keep to."""
+_BROADCAST_MS_MIN: Final = 20
+"""A round of telling every other region takes milliseconds."""
+_MEMORY_MS_MIN: Final = 1_000
+"""Belief and predicted holdings that fade within a second are gone before a prompt comes again."""
+_WEIGHT_MIN: Final = 0.01
+"""Less, and a hundred observations change nothing."""
 _ROUTING: Final = RoutingRule()
 ROUTING: Final[Fields] = {
-    "queue_scale_ms": Field(values.number(above=0, most=1e9), _ROUTING.queue_scale_ms),
-    "capacity_price_max": Field(values.number(above=0, most=1e6), _ROUTING.capacity_price_max),
+    "queue_scale_ms": Field(values.number(least=1, most=_MS_MAX), _ROUTING.queue_scale_ms),
+    "capacity_price_max": Field(values.number(above=0, most=1_000), _ROUTING.capacity_price_max),
     "wan_charge": Field(values.choice("round_trip", "one_way"), _ROUTING.wan_charge),
     "decode_tokens": Field(values.integer(0, 1_000_000), _ROUTING.decode_tokens),
-    "belief_weight": Field(values.number(above=0, most=1), _ROUTING.belief_weight),
-    "belief_recovery_ms": Field(values.integer(1, 86_400_000), _ROUTING.belief_recovery_ms),
-    "ewma_weight": Field(values.number(above=0, most=1), _ROUTING.ewma_weight),
-    "broadcast_period_ms": Field(values.integer(1, 3_600_000), _ROUTING.broadcast_period_ms),
+    "belief_weight": Field(values.number(least=_WEIGHT_MIN, most=1), _ROUTING.belief_weight),
+    "belief_recovery_ms": Field(values.integer(_MEMORY_MS_MIN, 86_400_000), _ROUTING.belief_recovery_ms),
+    "ewma_weight": Field(values.number(least=_WEIGHT_MIN, most=1), _ROUTING.ewma_weight),
+    "broadcast_period_ms": Field(values.integer(_BROADCAST_MS_MIN, 3_600_000), _ROUTING.broadcast_period_ms),
     "lease_ms": Field(values.integer(_LEASE_MS_MIN, 3_600_000), _ROUTING.lease_ms),
-    "predicted_ttl_ms": Field(values.integer(1, 86_400_000), _ROUTING.predicted_ttl_ms),
+    "predicted_ttl_ms": Field(values.integer(_MEMORY_MS_MIN, 86_400_000), _ROUTING.predicted_ttl_ms),
 }
 
 REGION: Final[Fields] = {"id": Field(values.identifier)}

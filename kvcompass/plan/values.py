@@ -1,5 +1,6 @@
 """Readers of single TOML values: each returns the value or raises `BadValueError` with what was expected."""
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable
@@ -80,17 +81,24 @@ def integers(least: int, most: int, *, most_items: int) -> Reader:
     return read
 
 
-def number(*, above: float, most: float, or_zero: bool = False) -> Reader:
-    """Return a reader of numbers (integers are taken as floats) in (above, most], and 0 if it may be."""
+def number(
+    *, above: float = -math.inf, least: float = -math.inf, most: float, or_zero: bool = False
+) -> Reader:
+    """Return a reader of numbers (integers are taken as floats), and of 0 if it may be.
+
+    Others are greater than `above`, where it is given, and in least..most.
+    """
+    low = f"greater than {above:g}" if above > least else f"at least {least:g}"
+    if or_zero:
+        low = f"{above:g}, or more"
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadValueError(f"expected a number, found {_describe(value)}")
         if isinstance(value, float) and not math.isfinite(value):
             raise BadValueError(f"{value} is not a finite number")
-        if not (above < value <= most or (or_zero and value == 0)):
-            least = f"{above:g}, or more" if or_zero else f"greater than {above:g}"
-            raise BadValueError(f"{value} must be {least} and at most {most:g}")
+        if not ((above < value and least <= value <= most) or (or_zero and value == 0)):
+            raise BadValueError(f"{value} must be {low} and at most {most:g}")
         return float(value)
 
     return read
@@ -108,9 +116,14 @@ def choice(*allowed: str | int) -> Reader:
 
 
 def address(value: object) -> str:
-    """Read `host:port`; an IPv6 host is in brackets."""
+    """Read a `host:port` that others dial; an IPv6 host is in brackets."""
     given = text(value)
-    _host_and_port(given, given)
+    host, _ = _host_and_port(given, given)
+    if _is_every_address(host):
+        raise BadValueError(
+            f"{given!r}: others dial it: write a name or an address of this host; what it binds is in its "
+            "settings"
+        )
     return given
 
 
@@ -168,6 +181,14 @@ def _host_and_port(place: str, given: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _PORT_MAX):
         raise BadValueError(f"{given!r}: {port!r} is not a port in 1..{_PORT_MAX}")
     return host, int(port)
+
+
+def _is_every_address(host: str) -> bool:
+    """Whether it is what a listener binds to be reached at all addresses of its host."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
 
 
 def _describe(value: object) -> str:

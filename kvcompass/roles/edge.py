@@ -75,9 +75,11 @@ class EdgeRole:
         self.broadcasts = BroadcastSchedule(plan, edge.region)
         self.load_verdicts: Counter[LoadVerdict] = Counter()
         self.blind_decisions = 0
-        self.wrong_claims = 0
-        self.wrong_predictions = 0
-        self.cross_region_hits = 0
+        self.wrong_claims: Counter[str] = Counter()
+        self.wrong_predictions: Counter[str] = Counter()
+        """Both by worker's id, kept when it leaves the plan."""
+        self.cross_region_hits: Counter[str] = Counter()
+        """By the worker's region."""
         self._lease_us = plan.routing.lease_ms * 1000
         self._epoch = epoch
         self._sequence = 0
@@ -218,9 +220,12 @@ class EdgeRole:
                 and not self.fleet.is_local[flight.worker]
                 and flight.claimed > flight.local_best_match
             )
-        self.wrong_claims += wrong_claim
-        self.wrong_predictions += wrong_prediction
-        self.cross_region_hits += cross_region_hit
+        if wrong_claim:
+            self.wrong_claims[self.fleet.worker_ids[flight.worker]] += 1
+        if wrong_prediction:
+            self.wrong_predictions[self.fleet.worker_ids[flight.worker]] += 1
+        if cross_region_hit:
+            self.cross_region_hits[self.fleet.region_names[flight.worker]] += 1
         return Outcome(
             flight.worker,
             flight.claimed,
@@ -311,9 +316,9 @@ class EdgeRole:
             "expectations": len(self.expected),
             "expectations_dropped": self.expected.dropped,
             "blind_decisions": self.blind_decisions,
-            "wrong_claims": self.wrong_claims,
-            "wrong_predictions": self.wrong_predictions,
-            "cross_region_hits": self.cross_region_hits,
+            "wrong_claims": self.wrong_claims.total(),
+            "wrong_predictions": self.wrong_predictions.total(),
+            "cross_region_hits": self.cross_region_hits.total(),
             "load_messages": {verdict.value: self.load_verdicts[verdict] for verdict in LoadVerdict},
             "workers": self.workers(now_us),
         }

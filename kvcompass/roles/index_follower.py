@@ -37,13 +37,18 @@ class FollowerState(StrEnum):
     """What a reader may think of the shard."""
 
     ABSENT = "absent"
-    """Never loaded: its levels are unknown, and skipped."""
+    """Not loaded, or forgotten: its levels are unknown, and skipped."""
     CATCHING_UP = "catching_up"
     """Loaded, but not known to be equal to the unit's table now."""
     EXACT = "exact"
     """Equal to the unit's table at the newest sequence heard of."""
     STALE = "stale"
     """Nothing applied for longer than the bound. Read all the same; its decisions are counted as blind."""
+
+    @property
+    def is_blind(self) -> bool:
+        """It cannot be read, or what is read may be long over: a decision by it is blind."""
+        return self in (FollowerState.ABSENT, FollowerState.STALE)
 
 
 @dataclass(slots=True)

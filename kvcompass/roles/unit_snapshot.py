@@ -1,7 +1,7 @@
 """A unit's own snapshot: what it writes to its disk, and how a unit begins with it instead of empty.
 
 No I/O here: bytes go out in parts and come in as a whole. The shell that keeps the file is
-`services/maintenance`; the simulator calls `snapshot_of` and `restored_unit`.
+`services/maintenance`; the simulator takes and restores snapshots at once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,6 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.shard_writer import ShardWriter
-from kvcompass.roles.unit_bounds import UnitBounds
 from kvcompass.roles.unit_snapshot_bytes import (
     Entries,
     RestoreOutcome,
@@ -47,34 +46,6 @@ def snapshot_of(unit: MaintenanceUnit) -> bytes | None:
     while not capture.is_whole:
         capture.step()
     return b"".join(capture.parts())
-
-
-def restored_unit(
-    data: bytes,
-    plan: Plan,
-    unit_id: str,
-    *,
-    epoch: int,
-    layout: Mapping[str, str],
-    tables: ShardWriter,
-    now_us: int,
-    bounds: UnitBounds | None = None,
-) -> MaintenanceUnit:
-    """A unit that begins with what a snapshot holds of the plan's workers: `restore_tables`, then the unit.
-
-    Errors: `SnapshotRefusedError`. Start an empty unit then, with other tables.
-    """
-    restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
-    return MaintenanceUnit(
-        plan,
-        unit_id,
-        epoch=restored.epoch_after(epoch),
-        layout=layout,
-        tables=tables,
-        now_us=now_us,
-        bounds=bounds,
-        restored=restored,
-    )
 
 
 def restore_tables(

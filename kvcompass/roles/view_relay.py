@@ -267,6 +267,6 @@ class ViewRelay:
         """Why nobody is served at all."""
         if self._follows_edge:
             return UnavailableReason.FOLLOWS_EDGE
-        if self.follower.state(now_us) in (FollowerState.ABSENT, FollowerState.STALE):
+        if self.follower.state(now_us).is_blind:
             return UnavailableReason.NOT_EXACT
         return None

@@ -61,7 +61,6 @@ class WorkerAgent:
         self.worker = plan.workers[plan.worker_index(worker_id)]
         self.epoch = epoch
         self.engine = EngineStanding(plan, self.worker, silent_us)
-        salt = next(group.salt for group in plan.sharing_groups if group.id == self.worker.sharing_group)
         self._plan = plan
         self._reachable: bool | None = None
         self._identified = False
@@ -77,7 +76,7 @@ class WorkerAgent:
         self._load = HeardLoad(self.worker.prefill_ms_per_token, plan.lengths.quantum)
         self._lease_us = plan.routing.lease_ms * 1_000
         self.holdings = Holdings(
-            namespace(plan.model, salt),
+            namespace(plan.model, plan.salt_of(self.worker.sharing_group)),
             block_size=plan.model.block_size,
             lengths=registered_lengths(plan),
             shards=plan.shards,

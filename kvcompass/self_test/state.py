@@ -61,7 +61,6 @@ class SelfTestState:
     result: SelfTestResult
     reason: str = ""
     """Why it is neither passed nor refused, or the cause of a refusal; empty when passed."""
-    untestable: Untestable | None = None
     difference: Difference | None = None
     """The last one, if engine and edge differ."""
     agreement: Agreement | None = None
@@ -128,7 +127,7 @@ class SelfTest:
         """It cannot be tested. A worker that was refused stays so."""
         if not self._is_refused:
             reason = f"{why.value}: {detail}" if detail else why.value
-            self.state = SelfTestState(SelfTestResult.NOT_TESTED, reason, untestable=why)
+            self.state = SelfTestState(SelfTestResult.NOT_TESTED, reason)
 
     def on_no_answer(self, reason: str) -> None:
         """An edge or the engine did not answer: it is tried again, later each time."""

@@ -10,6 +10,9 @@ from kvcompass.self_test.state import SelfTestResult
 from lab.dashboards import signals
 from lab.dashboards.promql import ALERTS, Expressions
 from lab.netem import names as wan
+from services.edge.metrics import Outcome
+from services.runtime.http_bounds import Cut
+from services.runtime.plan_desk import Outcome as PlanOutcome
 
 
 class Severity(StrEnum):
@@ -37,6 +40,7 @@ class Alert:
 def alerts() -> Iterator[Alert]:
     """All rules. Errors: ExpressionError."""
     metrics = Expressions(ALERTS)
+    cuts, peers = "kvcompass_http_cut_connections_total", "kvcompass_edge_peer_requests_total"
     yield Alert(
         "KVCompassProcessDown",
         f"{signals.processes_down(metrics, 'job', 'instance', 'region')} > 0",
@@ -113,6 +117,16 @@ def alerts() -> Iterator[Alert]:
         "Its log has the error: report it. The engine's events of that moment are part of the report.",
     )
     yield Alert(
+        "KVCompassKeysNotRegistered",
+        f"{metrics.max('kvcompass_worker_agent_unregistered_keys', 'worker', 'region')} > 0",
+        "15m",
+        Severity.TICKET,
+        "{{ $labels.worker }} in {{ $labels.region }} holds {{ $value | humanize }} prefixes that no unit is "
+        "told of.",
+        "It may register no more: raise index.worker_entries_max of the plan or, where that is 0, "
+        "expected_entries, and apply.",
+    )
+    yield Alert(
         "KVCompassWorkerNotRegistered",
         f"{signals.unregistered(metrics, 'worker', 'instance')} > 0",
         "1m",
@@ -143,7 +157,8 @@ def alerts() -> Iterator[Alert]:
         "5m",
         Severity.TICKET,
         "{{ $labels.instance }} keeps leaving the edge that feeds its shard {{ $labels.shard }}.",
-        "See to the edge that `fed_by` named last; the views are exact meanwhile, by way of the unit.",
+        "Its log names the edge, at `index stream ended`: see to that. The views are exact meanwhile, by way "
+        "of the unit.",
     )
     yield Alert(
         "KVCompassSubscriberStalls",
@@ -208,12 +223,100 @@ def alerts() -> Iterator[Alert]:
     )
     yield Alert(
         "KVCompassErrorShare",
-        f"{signals.error_share(metrics, 'region')} > {signals.ERROR_SHARE_ACT:g}",
+        f"{signals.error_share(metrics, 'region')} > {signals.ERROR_SHARE_ACT:g}"
+        f" {signals.unless_quiet(metrics, *signals.FAILURES)}",
         "2m",
         Severity.PAGE,
         "{{ $value | humanizePercentage }} of the requests in {{ $labels.region }} fail.",
         "Outcomes on the dashboard say how: no_worker and engine_failed are the workers', overloaded is "
         "capacity, internal is in the edge's log.",
+    )
+    yield Alert(
+        "KVCompassTtftSlow",
+        f"{metrics.quantile(0.95, 'kvcompass_edge_ttft_seconds', 'region')} > {signals.TTFT_ACT_S:g}"
+        f" {signals.unless_quiet(metrics)}",
+        "5m",
+        Severity.PAGE,
+        "One in twenty clients in {{ $labels.region }} waits {{ $value | humanizeDuration }} or longer for a "
+        "first byte.",
+        "Queues that rise with it: too little capacity. It alone: longer prompts, or less reuse. A whole "
+        "answer, one that is not streamed, counts with its last token: where most are, raise the threshold.",
+    )
+    yield Alert(
+        "KVCompassQueuesLong",
+        # Its instance is an edge, which tells what it believes of every worker. The worst counts.
+        f"{metrics.max('kvcompass_edge_worker_queue_ms', 'worker', 'worker_region')}"
+        f" > {signals.QUEUE_ACT_MS:g}",
+        "5m",
+        Severity.TICKET,
+        "A new request waits {{ $value | humanize }} ms at {{ $labels.worker }} in "
+        "{{ $labels.worker_region }}, as some edge has it.",
+        "All workers of a region: add workers. One alone: its prefix is hot, or it is slower than its plan "
+        "says. One of unknown load is taken to have the longest queue that is known.",
+    )
+    yield Alert(
+        "KVCompassWrongClaims",
+        f"{metrics.a_minute('kvcompass_edge_wrong_claims_total', 'worker')} > {signals.WRONG_CLAIMS_ACT}",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.worker }} reuses less than was claimed, {{ $value | humanize }} times a minute.",
+        "One worker: its events are late or lost, or its engine's kind is not what its agent was told. All: "
+        "caches are too small, or prompts are not read as the engines read them.",
+    )
+    yield Alert(
+        "KVCompassClientsRefused",
+        f"{signals.refused_share(metrics, 'region')} > {signals.REFUSED_SHARE_ACT:g}"
+        f" {signals.unless_quiet(metrics, *signals.REFUSED)}",
+        "5m",
+        Severity.TICKET,
+        "{{ $value | humanizePercentage }} of the requests in {{ $labels.region }} are refused.",
+        "Outcomes on the dashboard say by whom. unauthorized: api_keys of the edges are not the clients' "
+        "keys. engine_refused: engines answer 4xx, so see what clients ask for, and what engines were given: "
+        "name, flags, key.",
+    )
+    yield Alert(
+        "KVCompassConnectionsTurnedAway",
+        f"{metrics.a_minute(cuts, 'instance', 'listener', reason=Cut.TOO_MANY.value)} > 0",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} turns connections away: its {{ $labels.listener }} listener is full.",
+        "public: start another edge, or find who opens connections and leaves them. peer: the edges of "
+        "another region. ops: whoever scrapes or asks.",
+    )
+    yield Alert(
+        "KVCompassPeersDenied",
+        f"{metrics.a_minute(peers, 'instance', 'region', outcome=Outcome.UNAUTHORIZED.value)} > 0",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} in {{ $labels.region }} is asked by edges whose peer_key is another.",
+        "Give all edges one peer_key: the log of the one that is refused has `key not taken`. None has it: "
+        "it is no edge; keep that port to edges, by [tls].",
+    )
+    yield Alert(
+        "KVCompassKeyNotTaken",
+        f"{metrics.a_minute('kvcompass_edge_retries_total', 'instance', 'region', cause=signals.DENIED)} > 0",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} in {{ $labels.region }} has a key that an engine or an edge does not take.",
+        "Its log says `key not taken`, by whom and which setting: give both sides one key, then start anew.",
+    )
+    yield Alert(
+        "KVCompassCertificateEnds",
+        f"{metrics.min('kvcompass_tls_not_after_seconds', 'instance', 'file')} - time()"
+        f" < {signals.CERTIFICATE_ACT_S}",
+        "0m",
+        Severity.TICKET,
+        "The {{ $labels.file }} of {{ $labels.instance }} ends in {{ $value | humanizeDuration }}.",
+        "Put a new one in its place and restart the process; files are read at the start (docs/install.md).",
+    )
+    yield Alert(
+        "KVCompassFilesRunOut",
+        f"{signals.files_in_use(metrics, 'instance')} > {signals.FILES_ACT:g}",
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.instance }} has {{ $value | humanizePercentage }} of the files open that it may open.",
+        "Connections are files. Raise the hard limit that it is started with (LimitNOFILE, ulimits), of "
+        "which it takes up to 65,536. It has them: find who holds its connections.",
     )
     yield Alert(
         "KVCompassWanPartition",
@@ -232,14 +335,25 @@ def alerts() -> Iterator[Alert]:
         "{{ $labels.instance }} began anew, and still waits for agents.",
         "Its /health names the workers that it waits for: see to their agents, and the way to it.",
     )
-    content, settled = "kvcompass_plan_content", "kvcompass_plan_settled"
+    settled = "kvcompass_plan_settled"
     yield Alert(
         "KVCompassPlanNotOne",
         f"{metrics.max(version)} - {metrics.min(version)} > 0"
-        f" or {metrics.max(content)} - {metrics.min(content)} > 0"
+        f" or {signals.contents_differ(metrics)}"
         f" or {metrics.min(settled)} < 1",
         "15m",
         Severity.TICKET,
         "Components run other versions or contents of the plan, or have not settled it.",
         "kvcompass status says who. Run kvcompass plan apply with the newest file again: it goes on.",
+    )
+    applies = "kvcompass_plan_applies_total"
+    not_taken = (PlanOutcome.FAILED.value, PlanOutcome.UNSIGNED.value)
+    yield Alert(
+        "KVCompassPlanChangeFailed",
+        f"{metrics.a_minute(applies, 'instance', 'outcome', outcome=not_taken)} > 0",
+        "0m",
+        Severity.TICKET,
+        "{{ $labels.instance }} was brought a plan and did not take it: {{ $labels.outcome }}.",
+        "unsigned: the command has another plan_key than it, or somebody without it asks. failed: its log "
+        "has the error; report it, and run kvcompass plan apply again.",
     )

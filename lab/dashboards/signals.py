@@ -8,9 +8,10 @@ from kvcompass.roles.agent_state import AgentState
 from kvcompass.roles.index_follower import STALE_AFTER_US, FollowerState
 from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.worker_source import Registration
-from lab.dashboards.catalogue import Job
+from lab.dashboards.catalogue import SERVICES, Job
 from lab.dashboards.panels import Colour
 from lab.dashboards.promql import Expressions, aggregate, share
+from services.edge.forwarding.forward import DENIED_STATUSES
 from services.edge.metrics import Outcome
 
 OUTCOME_COLOURS: Final[Mapping[Outcome, Colour]] = {
@@ -37,6 +38,12 @@ ERROR_SHARE_WATCH: Final = 0.01
 """What a promise of 99 % allows: more uses it up."""
 ERROR_SHARE_ACT: Final = 0.05
 """A week of the promise's failures is used up in a day and a half."""
+REFUSED: Final = (Outcome.UNAUTHORIZED.value, Outcome.ENGINE_REFUSED.value)
+"""Outcomes of a key or a setting that was changed on one side only, as soon as they are many."""
+REFUSED_SHARE_ACT: Final = 0.3
+"""Some clients always have an old key or ask for what no engine does; a third of them do not."""
+QUIET_PER_S: Final = 0.1
+"""Of fewer requests one alone is a large share: the only one of a region that fails is 100 %."""
 
 TTFT_WATCH_S: Final = 3
 TTFT_ACT_S: Final = 10
@@ -44,6 +51,14 @@ TTFT_ACT_S: Final = 10
 QUEUE_WATCH_MS: Final = 1_000 * TTFT_WATCH_S
 QUEUE_ACT_MS: Final = 1_000 * TTFT_ACT_S
 """A queue alone makes the TTFT too long."""
+
+WRONG_CLAIMS_ACT: Final = 10
+"""A minute, of one worker. Nobody counts claims, so it is no share: a cost instead. Ten prompts of 4,096
+tokens that are computed where they were to be reused take an A100 3 s of each minute, a twentieth. Right are
+none: docs/reproduction/degraded.md finds one in 10,000 requests, patches lost or late included."""
+
+FILES_ACT: Final = 0.8
+"""Of the files that a process may open. Each connection is one, and they come by the hundred."""
 
 VIEW_STALE_S: Final = STALE_AFTER_US / 1e6
 """An edge calls a silent view STALE after this."""
@@ -57,6 +72,11 @@ if one side alone notices."""
 OVERTAKEN_ACT: Final = 6
 """Loads of agents, a minute. A stream's own come in order."""
 
+DENIED: Final = tuple(f"status_{status}" for status in sorted(DENIED_STATUSES))
+"""Attempts that ended with a key not taken."""
+CERTIFICATE_ACT_S: Final = 14 * 86_400
+"""Two weeks: to have a certificate made, and every process restarted one by one."""
+
 LEASE_MS: Final = RoutingRule().lease_ms
 """A load that is older counts as unknown, unless the plan says otherwise."""
 EVENT_LAG_ACT_MS: Final = LEASE_MS / 6
@@ -64,6 +84,7 @@ EVENT_LAG_ACT_MS: Final = LEASE_MS / 6
 
 SILENT_WORKER: Final = (AgentState.UNREACHABLE.value, AgentState.REFUSED.value)
 
+_REQUESTS: Final = "kvcompass_edge_requests_total"
 _UNREGISTERED: Final = (Registration.ABSENT.value, Registration.ENDED.value)
 _BROKEN: Final = tuple(
     reason.value
@@ -79,8 +100,21 @@ _NOT_EXACT: Final = tuple(state.value for state in FollowerState if state is not
 
 def error_share(metrics: Expressions, *by: str) -> str:
     """Requests that failed by our doing, of all."""
-    requests = "kvcompass_edge_requests_total"
-    return share(metrics.rate(requests, *by, outcome=FAILURES), metrics.rate(requests, *by))
+    return share(metrics.rate(_REQUESTS, *by, outcome=FAILURES), metrics.rate(_REQUESTS, *by))
+
+
+def refused_share(metrics: Expressions, *by: str) -> str:
+    """Requests that were refused for a key, or by an engine, of all."""
+    return share(metrics.rate(_REQUESTS, *by, outcome=REFUSED), metrics.rate(_REQUESTS, *by))
+
+
+def unless_quiet(metrics: Expressions, *outcomes: str) -> str:
+    """To be put behind a comparison by region: holds where so many requests end that a share says something.
+
+    `outcomes`: of these alone; none: of all.
+    """
+    where = {"outcome": outcomes} if outcomes else {}
+    return f"and on (region) {metrics.rate(_REQUESTS, 'region', **where)} >= {QUIET_PER_S:g}"
 
 
 def reuse_share(metrics: Expressions, *by: str) -> str:
@@ -100,6 +134,24 @@ def processes_down(metrics: Expressions, *by: str) -> str:
     """Scraped processes that do not answer."""
     jobs = [job.value for job in Job]
     return f"{metrics.count('up', *by, job=jobs)} - {metrics.sum('up', *by, job=jobs)}"
+
+
+def files_in_use(metrics: Expressions, *by: str) -> str:
+    """Open files of services, of those that each may open. Other programs export the same names."""
+    services = [job.value for job in SERVICES]
+    used = metrics.max("process_open_fds", *by, job=services)
+    return f"{used} / {metrics.max('process_max_fds', *by, job=services)}"
+
+
+def contents_differ(metrics: Expressions) -> str:
+    """Holds while one version of the plan runs with several contents, as far as builds can be compared.
+
+    A newer build may know a field that an older one does not, and so takes one file for another plan: while
+    versions run side by side, which is an upgrade, nothing is said.
+    """
+    content = "kvcompass_plan_content"
+    builds = aggregate("count", metrics.count("kvcompass_build_info", "version"))
+    return f"(({metrics.max(content)} - {metrics.min(content)} > 0) unless {builds} > 1)"
 
 
 def crossing_share(metrics: Expressions, *by: str) -> str:

@@ -42,6 +42,7 @@ from services.maintenance.metrics import UnitCollector
 from services.maintenance.snapshot_keeper import SnapshotKeeper
 from services.maintenance.snapshot_metrics import SnapshotCollector
 from services.runtime.build_metrics import BuildCollector
+from services.runtime.certificates import CertificateCollector
 from services.runtime.disk import LocalDisk
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.plan_desk import PlanDesk
@@ -119,7 +120,8 @@ def unit_metrics() -> Iterable[Metric]:
         bounds=UnitBounds(),
     )
     registry.register(UnitCollector(unit, _now_us))
-    registry.register(SnapshotCollector(SnapshotKeeper(unit, Path(), LocalDisk(), RestoreOutcome.MISSING)))
+    keeper = SnapshotKeeper(unit, Path(), LocalDisk(), RestoreOutcome.MISSING, period_s=30.0)
+    registry.register(SnapshotCollector(keeper))
     _register_common(registry, Component.UNIT)
     return registry.collect()
 
@@ -135,6 +137,7 @@ def agent_metrics() -> Iterable[Metric]:
 def _register_common(registry: CollectorRegistry, kind: Component) -> None:
     """What the operations listener of every service adds."""
     registry.register(BuildCollector())
+    registry.register(CertificateCollector({"cert": 1.0, "ca": 1.0}))
     registry.register(HttpCutsCollector({}))
     registry.register(PlanCollector(PlanDesk(kind, (), _PLAN, Path(), key="")))
 

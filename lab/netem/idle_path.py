@@ -61,9 +61,9 @@ class IdlePath:
         return self.after_idle_ms <= self.one_way_ms * (1.0 + TOLERANCE)
 
 
-def listen(host: str = "0.0.0.0", port: int = PORT) -> socket.socket:
-    """A socket for `serve`."""
-    return socket.create_server((host, port))
+def listen(port: int = PORT) -> socket.socket:
+    """A socket for `serve`, on all interfaces."""
+    return socket.create_server(("0.0.0.0", port))
 
 
 def serve(listener: socket.socket) -> None:
@@ -129,7 +129,7 @@ def main() -> None:
         each.add_argument("--port", type=int, default=PORT)
     arguments = parser.parse_args()
     if arguments.end == "server":
-        with listen(port=arguments.port) as listener:
+        with listen(arguments.port) as listener:
             serve(listener)
         return
     with socket.create_connection((arguments.host, arguments.port), _TIMEOUT_S) as connection:

@@ -17,10 +17,9 @@ PARTITIONED: Final = "kvcompass_wan_partitioned"
 PACKETS: Final = "kvcompass_wan_packets_total"
 """Counter {origin,destination}: packets that passed or were lost by `loss`; cut ones are not among them."""
 DROPPED_PACKETS: Final = "kvcompass_wan_dropped_packets_total"
-"""Counter {origin,destination,reason}: packets lost, for one of `DROP_REASONS`."""
+"""Counter {origin,destination,reason}: packets lost. `shaped`: by `loss`, or because a queue was full;
+`partition`: the direction was cut."""
 SHAPER_INFO: Final = "kvcompass_wan_shaper_info"
 """Gauge {shaper,profile}: always 1; `shaper` is one of `SHAPERS`."""
 
 SHAPERS: Final = ("tc", "nfqueue")
-DROP_REASONS: Final = ("shaped", "partition")
-"""`shaped`: by `loss`, or because a queue was full. `partition`: the direction was cut."""

@@ -50,10 +50,13 @@ from services.edge.relay_gauges import RelayGauges, fed_by
 from services.edge.requests.callers import Callers
 from services.edge.requests.prompts import PromptReader
 from services.edge.settings import EdgeSettings, relay_bounds
+from services.edge.state_log import StateLog
 from services.prompt import PromptEncoder
+from services.runtime.certificates import certificate_ends
 from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.epoch import new_epoch, now_us
 from services.runtime.grpc_transport import Dialer, serve_grpc
+from services.runtime.http_bounds import DEFAULT_BOUNDS, HttpBounds
 from services.runtime.http_server import HttpServer
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.logs import get_logger
@@ -147,29 +150,34 @@ class EdgeService:
             EdgeGauges(self.role, self.followers, self.readiness, lambda: self.gateway.in_progress, now_us)
         )
         self._desk.component = EdgePlanSwitch(
-            settings.id,
-            self.role,
-            courses,
-            view,
-            self.relays,
-            self._choices,
-            self.readiness,
-            reader,
-            explainer,
-            hops,
-            self.peer,
-            self._loads,
-            self._prompts,
-            self._broadcaster,
-            self._dialer,
-            lambda plan: foresee(self.metrics, plan, region),
+            edge_id=settings.id,
+            role=self.role,
+            courses=courses,
+            view=view,
+            relays=self.relays,
+            choices=self._choices,
+            readiness=self.readiness,
+            reader=reader,
+            explainer=explainer,
+            hops=hops,
+            peer=self.peer,
+            loads=self._loads,
+            prompts=self._prompts,
+            broadcaster=self._broadcaster,
+            dialer=self._dialer,
+            foresee=lambda plan: foresee(self.metrics, plan, region),
         )
 
         self.registry.register(RelayGauges(self.relays, self._choices))
 
         tls = server_context(settings.tls) if settings.tls is not None else None
         public = PublicListener(self.gateway, control, limits)
-        self.public_server = HttpServer(public, settings.listen or self.place.address)
+        # What an edge refuses itself, and words better, comes first.
+        bounds = HttpBounds(
+            head_bytes=max(DEFAULT_BOUNDS.head_bytes, 2 * limits.header_bytes),
+            connections=max(DEFAULT_BOUNDS.connections, 2 * limits.concurrent_requests),
+        )
+        self.public_server = HttpServer(public, settings.listen or self.place.address, bounds=bounds)
         self.peer_server = HttpServer(self.peer, peer_listen, tls=tls)
         self.ops = OpsServer(
             settings.ops_address,
@@ -177,6 +185,7 @@ class EdgeService:
             self.registry,
             {"public": self.public_server, "peer": self.peer_server},
             plan=self._desk,
+            certificate_ends=certificate_ends(settings.tls),
         )
 
     def state(self) -> dict[str, Any]:
@@ -219,6 +228,7 @@ class EdgeService:
             await self.public_server.start()
             lifecycle.background(self._follow_fleet(), "fleet")
             self._log.info("serving", **self._mode())
+            lifecycle.background(StateLog(self.readiness).run(), "state log")
             await lifecycle.stopping.wait()
             await self._drain()
 

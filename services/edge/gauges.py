@@ -1,6 +1,7 @@
-"""Gauges read from the edge's state at the moment of a scrape: no copies that could disagree with it."""
+"""What is read from the edge's state at the moment of a scrape: no copies that could disagree with it."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,7 +15,7 @@ _PREFIX = "kvcompass_edge_"
 
 
 class EdgeGauges(Collector):
-    """`kvcompass_edge_*` gauges: views by shard, workers by id."""
+    """`kvcompass_edge_*` of the state: views by shard, workers by id, what the role counts."""
 
     def __init__(
         self,
@@ -42,8 +43,34 @@ class EdgeGauges(Collector):
         yield GaugeMetricFamily(
             _PREFIX + "requests_in_progress", "On the public listener.", self._in_progress()
         )
+        yield from self._counts()
         yield from self._views()
         yield from self._fleet()
+
+    def _counts(self) -> Iterator[Metric]:
+        role, fleet = self._role, self._role.fleet
+        yield CounterMetricFamily(
+            _PREFIX + "blind_decisions",
+            "Decisions taken while a shard's view was not exact.",
+            role.blind_decisions,
+        )
+        yield _counter(
+            "wrong_claims", "Engine reused less than claimed.", "worker", fleet.index_of, role.wrong_claims
+        )
+        yield _counter(
+            "wrong_predictions",
+            "Engine without events reused less than it was taken to hold (APPROXIMATE).",
+            "worker",
+            fleet.predicted.values(),
+            role.wrong_predictions,
+        )
+        yield _counter(
+            "cross_region_hits",
+            "Answers that reused at least a claim no worker of the own region could match.",
+            "worker_region",
+            (region for region in fleet.plan.regions if region != role.region),
+            role.cross_region_hits,
+        )
 
     def _views(self) -> Iterator[Metric]:
         now = self._now_us()
@@ -125,3 +152,13 @@ class EdgeGauges(Collector):
             if i in fleet.predicted:
                 predicted.add_metric((worker, region), self._role.expected.predicted_keys(i))
         yield from (queue, age, belief, flights, standing, predicted)
+
+
+def _counter(
+    name: str, what: str, label: str, foreseen: Iterable[str], counts: Counter[str]
+) -> CounterMetricFamily:
+    """A counter by one label, with a series from 0 for each value that the plan lets foresee."""
+    family = CounterMetricFamily(_PREFIX + name, what, labels=(label,))
+    for value in dict.fromkeys((*foreseen, *counts)):
+        family.add_metric((value,), counts[value])
+    return family

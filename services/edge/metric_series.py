@@ -7,7 +7,7 @@ from kvcompass.plan.model import Plan
 from kvcompass.roles.attempts import Fault
 from kvcompass.roles.messages import PrefillOutcome
 from kvcompass.routing.decision import Reason
-from services.edge.forwarding.forward import RETRIED_STATUSES
+from services.edge.forwarding.forward import DENIED_STATUSES, RETRIED_STATUSES
 from services.edge.metrics import EdgeMetrics, Outcome
 from services.edge.requests.prompts import Unkeyed
 from services.edge.requests.request_body import Endpoint
@@ -28,16 +28,12 @@ def foresee(metrics: EdgeMetrics, plan: Plan, region: str) -> None:
     for unkeyed in Unkeyed:
         metrics.unkeyed.labels(unkeyed)
     for worker in plan.workers:
-        for counter in (metrics.claimed, metrics.reused, metrics.prompt, metrics.wrong_claims):
+        for counter in (metrics.claimed, metrics.reused, metrics.prompt):
             counter.labels(worker.id)
-        if worker.holdings == "predicted":
-            metrics.wrong_predictions.labels(worker.id)
-    for worker_region in others:
-        metrics.cross_region_hits.labels(worker_region)
     for fault in Fault:
         if fault not in _NEVER_RETRIED:
             metrics.retries.labels(fault.value)
-    for status in sorted(RETRIED_STATUSES):
+    for status in sorted(RETRIED_STATUSES | DENIED_STATUSES):
         metrics.retries.labels(f"status_{status}")
     for origin, outcome in product(others, Outcome):
         metrics.peer_requests.labels(origin, outcome)

@@ -83,23 +83,11 @@ class EdgeMetrics:
         self.decisions = counter(
             "decisions_total", "Decisions, by reason and region chosen.", "reason", "worker_region"
         )
-        self.blind = counter("blind_decisions_total", "Decisions taken while a shard's view was not exact.")
         self.unkeyed = counter("unkeyed_requests_total", "Prompts routed without keys.", "reason")
         self.claimed = counter("claimed_tokens_total", "Tokens claimed by decisions.", "worker")
         self.reused = counter("reused_tokens_total", "Tokens engines said they reused.", "worker")
         self.prompt = counter(
             "prompt_tokens_total", "Prompt tokens of requests that were answered.", "worker"
-        )
-        self.wrong_claims = counter("wrong_claims_total", "Engine reused less than claimed.", "worker")
-        self.wrong_predictions = counter(
-            "wrong_predictions_total",
-            "Engine without events reused less than it was taken to hold (APPROXIMATE).",
-            "worker",
-        )
-        self.cross_region_hits = counter(
-            "cross_region_hits_total",
-            "Answers that reused at least a claim no worker of the own region could match.",
-            "worker_region",
         )
         self.retries = counter("retries_total", "Attempts after the first, by what went wrong.", "cause")
         self.peer_requests = counter(

@@ -46,7 +46,12 @@ class EdgePlanSwitch:
     """Makes the metric series of a plan."""
 
     def check_plan(self, plan: Plan) -> None:
-        """Errors: SettingsError for an address that may not be dialled in plain text."""
+        """Errors: KVCompassError: its index or queries cannot be made.
+
+        SettingsError: an address may not be dialled in plain text.
+        """
+        index_shape(plan)
+        query_plan(plan)
         for edge in plan.edges:
             self.dialer.component(edge.peer_address)
             if edge.region != self.role.region:

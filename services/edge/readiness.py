@@ -37,8 +37,7 @@ class Readiness:
     def blind(self) -> bool:
         """Some shard cannot be read in full or in time."""
         now = self._now_us()
-        unread = (FollowerState.ABSENT, FollowerState.STALE)
-        return any(follower.state(now) in unread for follower in self._followers)
+        return any(follower.state(now).is_blind for follower in self._followers)
 
     def reasons(self) -> list[str]:
         """Why it is not ready; empty when it is, degraded or not."""

@@ -1,6 +1,7 @@
 """Settings of an edge. Times are seconds unless the name says otherwise; every default says why."""
 
 import math
+from typing import Final
 
 import msgspec
 
@@ -9,7 +10,7 @@ from kvcompass.roles.upstream_choice import Bootstrap, Upstream
 from kvcompass.routing.names import PolicyName
 from services.runtime.auth import ApiKeys
 from services.runtime.plan_signature import check_plan_key
-from services.runtime.settings import CommonSettings, SettingsError
+from services.runtime.settings import CommonSettings, SettingsError, check_range
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,13 +43,15 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_s: float = 60.0
     """Between two pieces of a started answer."""
     total_s: float = 900.0
-    """A whole request, all attempts included."""
+    """A whole request, all attempts included: at least `first_byte_s` and `answer_s`."""
     drain_s: float = 20.0
-    """After SIGTERM, for requests in progress."""
+    """After SIGTERM, for requests in progress. 0 ends them at once."""
     unready_s: float = 0.5
-    """After SIGTERM, between saying not ready and closing the listeners, for balancers to notice."""
+    """After SIGTERM, between saying not ready and closing the listeners, for balancers to notice. 0 where
+    none asks."""
     suspect_s: float = 2.0
-    """A peer edge that could not be reached is avoided for so long. (Workers: the plan's lease.)"""
+    """A peer edge that could not be reached is avoided for so long; 0 does not avoid it. (Workers: the plan's
+    lease.)"""
 
 
 class Relay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,8 +86,9 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     where none does the units. With it a restart costs the WAN no snapshot; `units` needs nobody else."""
     upstream: Upstream = "units"
     """Whom the index is followed from then on: the `units`, or an `edge`, the first one of the region before
-    this one in the plan that is alive; so one WAN stream a region and shard feeds all its edges. With `edge`,
-    set `bootstrap = "peer"` too. Falls back to the units by itself (docs/edge-to-edge.md)."""
+    this one in the plan that is alive; so one WAN stream a region and shard feeds all its edges. With it
+    `bootstrap = "units"` works, but each start costs the WAN a snapshot: set "peer" too. Falls back to the
+    units by itself (docs/edge-to-edge.md)."""
     lab_mode: bool = False
     """Anonymous callers belong to group `default` and see what an admin sees. Never in production."""
     api_keys: dict[str, str] = msgspec.field(default_factory=dict)
@@ -102,6 +106,9 @@ class EdgeSettings(CommonSettings, frozen=True, forbid_unknown_fields=True, kw_o
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
     relay: Relay = Relay()
+
+
+_TIMEOUTS: Final = dict.fromkeys(("drain_s", "unready_s", "suspect_s"), (0, math.inf))
 
 
 def relay_bounds(settings: EdgeSettings, shards: int) -> DeskBounds:
@@ -124,12 +131,14 @@ def check_settings(settings: EdgeSettings) -> None:
         )
     ApiKeys(settings.api_keys, "api_keys")
     ApiKeys(dict.fromkeys(settings.admin_keys, "admin"), "admin_keys")
-    for name in Limits.__struct_fields__:
-        if getattr(settings.limits, name) < 1:
-            raise SettingsError("must be at least 1", field=f"limits.{name}")
-    for name in Relay.__struct_fields__:
-        if getattr(settings.relay, name) < 1:
-            raise SettingsError("must be at least 1", field=f"relay.{name}")
-    for name in Timeouts.__struct_fields__:
-        if not 0 <= getattr(settings.timeouts, name) < math.inf:
-            raise SettingsError("must be a number of seconds, not negative", field=f"timeouts.{name}")
+    check_range("limits", settings.limits)
+    check_range("relay", settings.relay)
+    timeouts = settings.timeouts
+    check_range("timeouts", timeouts, _TIMEOUTS)
+    for name in ("first_byte_s", "answer_s"):
+        one_s = getattr(timeouts, name)
+        if timeouts.total_s < one_s:
+            raise SettingsError(
+                f"must be at least {name}, {one_s:g}, which it would cut off: raise it, or lower {name}",
+                field="timeouts.total_s",
+            )

@@ -30,6 +30,7 @@ from services.maintenance.service import IndexService
 from services.maintenance.settings import MaintenanceSettings, check_switches, snapshot_path, unit_bounds
 from services.maintenance.snapshot_keeper import SnapshotKeeper
 from services.maintenance.snapshot_metrics import SnapshotCollector
+from services.runtime.certificates import certificate_ends
 from services.runtime.daemon_thread import in_daemon_thread
 from services.runtime.disk import LocalDisk
 from services.runtime.epoch import new_epoch, now_us
@@ -72,6 +73,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         planned = _planned_unit(plan, settings.id)
         listen = settings.listen or planned.address
         check_plain_text(listen, settings.tls, insecure=settings.insecure)
+        ends = certificate_ends(settings.tls)
         kept_at = snapshot_path(settings, path)
     unit: MaintenanceUnit | None = None
     keeper: SnapshotKeeper | None = None
@@ -91,6 +93,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         ),
         registry,
         plan=desk,
+        certificate_ends=ends,
         switches={"patch_loss": loss.set_share} if loss else None,
     )
     await ops.start()
@@ -99,7 +102,7 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
         if not await lifecycle.unless_stopped(warmed, "warm"):
             return
         new_tables = partial(_tables, plan, planned, settings)
-        if kept_at is None:
+        if kept_at is None or settings.snapshot is None:
             unit = _unit(plan, planned, bounds, new_tables())
         else:
             restoring = True
@@ -108,7 +111,12 @@ async def start(path: Path, lifecycle: Lifecycle, *, unit_id: str | None = None)
                 return
             unit = _unit(plan, planned, bounds, begun.tables, begun.restored)
             keeper = SnapshotKeeper(
-                unit, kept_at, LocalDisk(), begun.outcome, begun.size, _period_s(settings)
+                unit,
+                kept_at,
+                LocalDisk(),
+                begun.outcome,
+                period_s=settings.snapshot.period_s,
+                size=begun.size,
             )
             registry.register(SnapshotCollector(keeper))
         registry.register(UnitCollector(unit, now_us))
@@ -169,8 +177,8 @@ async def _serve(
         insecure=settings.insecure,
     )
     lifecycle.background(service.tick(), "tick")
-    if keeper is not None and settings.snapshot is not None:
-        lifecycle.background(keeper.keep(settings.snapshot.period_s), "snapshot")
+    if keeper is not None:
+        lifecycle.background(keeper.keep(), "snapshot")
     desk.component = UnitPlanSwitch(unit, service.changed)
     get_logger("maintenance").info(
         "unit is up",
@@ -185,10 +193,6 @@ async def _serve(
     await lifecycle.stopping.wait()
     snapshot_s = settings.snapshot.drain_s if settings.snapshot is not None else 0.0
     await drain(unit, server, settings.bounds.drain_s, keeper, snapshot_s)
-
-
-def _period_s(settings: MaintenanceSettings) -> float:
-    return settings.snapshot.period_s if settings.snapshot is not None else 0.0
 
 
 def _tables(plan: Plan, planned: PlannedUnit, settings: MaintenanceSettings) -> ShardTables:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from kvcompass.errors import KVCompassError
+from kvcompass.index import index_shape
 from kvcompass.plan.model import Plan
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 
@@ -15,7 +16,11 @@ class UnitPlanSwitch:
         self._changed = changed
 
     def check_plan(self, plan: Plan) -> None:
-        """Errors: KVCompassError: the shard is another unit's under this plan, or a place is not free yet."""
+        """Errors: KVCompassError.
+
+        The shard is another unit's under this plan, a place is not free yet, or no edge can make its index.
+        """
+        index_shape(plan)
         if all((unit.id, unit.shard) != (self._unit.id, self._unit.shard) for unit in plan.units):
             raise KVCompassError(f"shard {self._unit.shard} is not {self._unit.id}'s any more", field="unit")
         self._unit.check_plan(plan)

@@ -75,9 +75,11 @@ class IndexService:
                 _log.warning("the unit was stalled", late_ms=late_us // 1_000)
                 self._unit.stalled(late_us)
             ticked_us = now_us
+            live = self._unit.live_workers()
             busy = self._unit.tick(now_us)
             if self._unit.counters.leases_ended != before:
-                _log.warning("leases ended", live=self._unit.live_workers(), sequence=self._unit.sequence)
+                ended = sorted(set(live) - set(self._unit.live_workers()))
+                _log.warning("leases ended", workers=ended, sequence=self._unit.sequence)
             if busy or self._unit.counters.leases_ended != before:
                 self._changed.beat()
             period_s = _BUSY_TICK_S if busy else _TICK_S

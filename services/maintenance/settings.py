@@ -3,13 +3,14 @@
 import math
 import os
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from kvcompass.roles.unit_bounds import UnitBounds
 from services.runtime.addresses import split_address
 from services.runtime.plain_text import is_loopback
-from services.runtime.settings import CommonSettings, SettingsError, resolve_path
+from services.runtime.settings import CommonSettings, SettingsError, check_range, resolve_path
 
 
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,15 +19,17 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_groups: int = 65_536
     """Patch groups kept for edges that fall behind; at 2,000 changes a second, half a minute of partition."""
     log_bytes: int = 16 << 20
-    """Bytes of the same."""
+    """Bytes of the same; at least 1 MiB: each edge behind more of them than fit is sent a snapshot."""
     subscriptions: int = 1_024
     """Edges served at once; one more is refused."""
     watermark_period_ms: int = 1_000
-    """An edge compares digests at this period, and calls its view stale after three periods of silence."""
+    """An edge compares digests at this period. It calls its view stale after 3 s of silence whatever this is,
+    so at most 1,000."""
     flush_ms: float = 3.0
-    """Changes are collected for so long before a message; a message costs 55-100 us at each end."""
+    """Changes are collected for so long before a message; a message costs 55-100 us at each end. 0.1 to
+    100: an edge's view is older by it."""
     hello_timeout_s: float = 10.0
-    """For a stream's first message: several 300 ms round trips."""
+    """For a stream's first message: several 300 ms round trips. 1 to 60."""
     drain_s: float = 1.0
     """After SIGTERM, for what is being sent."""
 
@@ -61,12 +64,18 @@ class MaintenanceSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
     """Absent: nothing is kept, and a unit that restarts is refilled by agents."""
 
 
+_RANGES: Final = {
+    "log_bytes": (1 << 20, math.inf),
+    "watermark_period_ms": (1, 1_000),
+    "flush_ms": (0.1, 100),
+    "hello_timeout_s": (1, 60),
+}
+
+
 def unit_bounds(settings: MaintenanceSettings) -> UnitBounds:
-    """The role's bounds. Errors: SettingsError when a value is not positive."""
+    """The role's bounds. Errors: SettingsError when a value is out of its range."""
     bounds = settings.bounds
-    for name in Bounds.__struct_fields__:
-        if getattr(bounds, name) <= 0:
-            raise SettingsError("must be above 0", field=f"bounds.{name}")
+    check_range("bounds", bounds, _RANGES)
     return UnitBounds(
         log_groups=bounds.log_groups,
         log_bytes=bounds.log_bytes,
@@ -78,15 +87,12 @@ def unit_bounds(settings: MaintenanceSettings) -> UnitBounds:
 def snapshot_path(settings: MaintenanceSettings, settings_file: Path) -> Path | None:
     """Where the unit's own snapshot is; None when it keeps none.
 
-    Errors: SettingsError when a time is not positive, or no file can be there.
+    Errors: SettingsError when a time is out of its range, or no file can be there.
     """
     section = settings.snapshot
     if section is None:
         return None
-    for name in ("period_s", "drain_s"):
-        value = getattr(section, name)
-        if not (value > 0 and math.isfinite(value)):
-            raise SettingsError("must be a number above 0", field=f"snapshot.{name}")
+    check_range("snapshot", section)
     path = resolve_path(settings_file, section.path.replace("{id}", settings.id))
     fault = _fault_of(path)
     if fault:

@@ -40,14 +40,13 @@ class SnapshotKeeper:
         path: Path,
         disk: Disk,
         outcome: RestoreOutcome,
+        *,
+        period_s: float,
         size: int = 0,
-        period_s: float = 0.0,
     ) -> None:
-        """`outcome`: of the unit's start from this file. `size`: bytes of it, if it was restored.
-
-        `period_s`: at which it is to be written, for those who judge its age.
-        """
+        """`outcome`: of the unit's start from this file. `size`: bytes of it, if it was restored."""
         self.period_s = period_s
+        """At which it is to be written, s."""
         self.outcome = outcome
         self.size = size
         """Bytes of the file, 0 when there is none."""
@@ -82,10 +81,10 @@ class SnapshotKeeper:
             "failures": sum(self.failures.values()),
         }
 
-    async def keep(self, period_s: float) -> None:
-        """Writes at this period, for ever."""
+    async def keep(self) -> None:
+        """Writes at the period, for ever."""
         while True:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(self.period_s)
             await self.write()
 
     async def write_last(self, timeout_s: float) -> None:

@@ -117,7 +117,14 @@ class PromptEncoder:
 
 def _begin(tokenizer: Tokenizer) -> str:
     """The control token that a tokenizer puts before a text; empty when it puts none."""
-    first = tokenizer.encode("a", add_special_tokens=True)
+    try:
+        first = tokenizer.encode("a", add_special_tokens=True)
+    except Exception as error:  # the library raises bare Exception
+        why = f"cannot encode a letter ({error}); name the model's own file"
+        raise PromptAssetError(why, field="model.tokenizer") from error
+    if not first.tokens:
+        why = "gives no tokens for a letter; name the model's own file"
+        raise PromptAssetError(why, field="model.tokenizer")
     return first.tokens[0] if first.special_tokens_mask[0] else ""
 
 

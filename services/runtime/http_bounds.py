@@ -9,15 +9,14 @@ class HttpBounds:
     """Bounds of a listener; an application's own (of bodies, of requests in progress) come on top."""
 
     head_bytes: int = 64 << 10
-    """Request line and headers; also a chunk's size line, or trailers. Twice what an edge accepts, so that
-    its own, better worded refusal comes first."""
+    """Request line and headers; also a chunk's size line, or trailers."""
     head_s: float = 20.0
     """From connecting, or from a later request's first byte, to the end of the headers: several round trips
     and retransmissions of a slow link, and no longer."""
     stalled_s: float = 30.0
     """Without one byte of a full socket's buffer being taken: whoever reads at all, however slowly, stays."""
     connections: int = 4_096
-    """Open at once; one more is answered 503 and closed. Twice an edge's requests in progress."""
+    """Open at once; one more is answered 503 and closed."""
 
 
 DEFAULT_BOUNDS = HttpBounds()

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
 from services.runtime.build_metrics import BuildCollector
+from services.runtime.certificates import CertificateCollector
 from services.runtime.http_bounds import HttpBounds
 from services.runtime.http_metrics import HttpCutsCollector
 from services.runtime.http_server import HttpServer
@@ -52,6 +53,7 @@ class OpsServer:
 
     `plan`: which plan runs, at `/plan`, and where another is brought (`PlanDesk`).
     `listeners`: the service's other ones by name; what they and this one turn away is in the registry too.
+    `certificate_ends`: when the certificates of `[tls]` end, told in the registry.
     `switches`: faults by name that `PUT /faults/NAME/VALUE` sets; without any there is no such route.
     """
 
@@ -63,6 +65,7 @@ class OpsServer:
         listeners: Mapping[str, HttpServer] | None = None,
         switches: Mapping[str, Switch] | None = None,
         plan: PlanDesk | None = None,
+        certificate_ends: Mapping[str, float] | None = None,
     ) -> None:
         self._health = health
         self._registry = registry
@@ -70,6 +73,7 @@ class OpsServer:
         self._plan = plan
         self._intake = PlanIntake(plan) if plan is not None else None
         registry.register(BuildCollector())
+        registry.register(CertificateCollector(certificate_ends or {}))
         ProcessCollector(registry=registry)
         if plan is not None:
             registry.register(PlanCollector(plan))

@@ -1,5 +1,6 @@
 """Settings: one frozen Struct a service, read from one TOML file; unknown keys are refused."""
 
+import math
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +16,8 @@ from services.runtime.logs import LogLevel
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_ABOVE_0 = math.ulp(0.0)
+"""The least number above it."""
 _SECRET_LETTERS = 4_096
 """Of a secret in a file: what a header takes."""
 
@@ -97,6 +100,36 @@ def faults_named(path: Path) -> Iterator[None]:
         yield
     except SettingsError as error:
         raise SettingsError(f"{path}: {error.field}: {error}", field=error.field) from error
+
+
+def check_range(
+    section: str, values: msgspec.Struct, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Refuse the first number of a section that is out of its range; what is no number is passed over.
+
+    `ranges`: the least and the most by field, both allowed; `math.inf` where nothing bounds it above. Without
+    one an int is at least 1 and any other number above 0. Infinity and NaN are in no range.
+
+    Errors: SettingsError.
+    """
+    ranges = ranges or {}
+    assert ranges.keys() <= set(values.__struct_fields__), "a range of no field"
+    for name in values.__struct_fields__:
+        value = getattr(values, name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        usual = (1 if isinstance(value, int) else _ABOVE_0, math.inf)
+        least, most = ranges.get(name, usual)
+        if not (math.isfinite(value) and least <= value <= most):
+            raise SettingsError(_range_told(least, most), field=f"{section}.{name}")
+
+
+def _range_told(least: float, most: float) -> str:
+    if most < math.inf:
+        return f"must be in {least:_} to {most:_}"
+    return (
+        "must be a finite number above 0" if least == _ABOVE_0 else f"must be finite and at least {least:_}"
+    )
 
 
 def resolve_path(settings_file: Path, value: str) -> Path:

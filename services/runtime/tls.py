@@ -15,6 +15,15 @@ def _read(path: str, field: str) -> bytes:
         raise SettingsError(f"cannot read {path}: {error.strerror}", field=f"tls.{field}") from error
 
 
+def _check_certificates(path: str, field: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise SettingsError(
+            f"{path} holds no certificate in PEM: {error.reason}", field=f"tls.{field}"
+        ) from error
+
+
 def server_context(tls: TlsSettings) -> ssl.SSLContext:
     """For a listener that demands a certificate of the fleet's CA. Errors: SettingsError."""
     context = _context(tls, ssl.Purpose.CLIENT_AUTH)
@@ -30,24 +39,26 @@ def client_context(tls: TlsSettings) -> ssl.SSLContext:
 def _context(tls: TlsSettings, purpose: ssl.Purpose) -> ssl.SSLContext:
     for field in ("ca", "cert", "key"):
         _read(getattr(tls, field), field)
+    for field in ("ca", "cert"):
+        _check_certificates(getattr(tls, field), field)
+
+    def password() -> str:
+        raise SettingsError(f"{tls.key} is encrypted: give one without a passphrase", field="tls.key")
+
+    context = ssl.create_default_context(purpose, cafile=tls.ca)
     try:
-        context = ssl.create_default_context(purpose, cafile=tls.ca)
+        context.load_cert_chain(tls.cert, tls.key, password)
     except ssl.SSLError as error:
         raise SettingsError(
-            f"{tls.ca} holds no certificate in PEM: {error.reason}", field="tls.ca"
-        ) from error
-    try:
-        context.load_cert_chain(tls.cert, tls.key)
-    except ssl.SSLError as error:
-        raise SettingsError(
-            f"{tls.cert} and {tls.key} are no certificate and its key in PEM: {error.reason}",
-            field="tls.cert",
+            f"{tls.key} holds no key in PEM, or another than that of {tls.cert}: {error.reason or error}",
+            field="tls.key",
         ) from error
     return context
 
 
 def grpc_server_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    """gRPC server side of mutual TLS."""
+    """gRPC server side of mutual TLS. Errors: SettingsError; gRPC itself would blame the address."""
+    server_context(tls)
     pair = (_read(tls.key, "key"), _read(tls.cert, "cert"))
     return grpc.ssl_server_credentials(
         [pair], root_certificates=_read(tls.ca, "ca"), require_client_auth=True

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from services.runtime.lifecycle import Lifecycle, run
-from services.runtime.logs import configure_logging, get_logger
-from services.runtime.plain_text import transport_mode
+from services.runtime.logs import configure_logging
 from services.runtime.plan_file import load_plan
 from services.runtime.settings import faults_named, load_settings, resolve_path
-from services.runtime.version import VERSION, add_version
+from services.runtime.version import add_version
 from services.worker_agent.process import AgentProcess
-from services.worker_agent.settings import WorkerAgentSettings
+from services.worker_agent.settings import WorkerAgentSettings, check_periods
 
 _GARBAGE_THRESHOLDS: Final = (50_000, 20, 100)
 """A block tree is a large, long-lived heap: walking it as often as Python does costs more than the events."""
@@ -48,11 +47,10 @@ def main() -> None:
         configure_logging("worker_agent", ",".join(settings.workers), settings.log_level)
         with faults_named(path):
             plan_path = resolve_path(path, settings.plan)
-            process = AgentProcess(settings, load_plan(plan_path), plan_path)
+            plan = load_plan(plan_path)
+            check_periods(settings, plan.routing.lease_ms)
+            process = AgentProcess(settings, plan, plan_path)
         lifecycle.background(process.run(), "worker agent")
-        get_logger("worker_agent").info(
-            "agent is up", version=VERSION, workers=settings.workers, transport=transport_mode(settings)
-        )
         await lifecycle.stopping.wait()
 
     run(serve)

@@ -10,8 +10,8 @@ from kvcompass.errors import KVCompassError, ProtocolError
 from kvcompass.roles.messages import Handshake, Refusal
 from kvcompass.self_test.messages import SPELL_MOST, Reading, ReadRequest
 from kvcompass.self_test.probe import ProbeMessage, Rendering
+from services.runtime.stream_end import reason_of
 from services.wire.rpc import read_prompt
-from services.worker_agent.reconnect import reason_of
 
 _ANSWER_S: Final = 10.0
 """An edge reads one conversation at a time; this one waits for those of its region's other agents."""

@@ -1,7 +1,6 @@
 """Keeps an agent on its engine's events: facts, attach, replay, live batches, holes, restarts, silence."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
@@ -10,13 +9,14 @@ import zmq
 import zmq.asyncio
 
 from kvcompass.engine_events import EngineNews, EventsLost
-from kvcompass.roles.backoff import Backoff
 from kvcompass.roles.engine_feed import Order
 from kvcompass.roles.engine_standing import Judge
 from kvcompass.roles.holdings import ShardEdits
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
+from services.runtime.new_backoff import new_backoff
+from services.runtime.sparse_log import SparseLog
 from services.worker_agent.engine_client import EngineClient, EngineError
 from services.worker_agent.engine_inquiry import EngineInquiry
 from services.worker_agent.event_decoder import BatchError, EventDecoder
@@ -29,7 +29,6 @@ from services.worker_agent.event_source import (
     replay,
 )
 from services.worker_agent.settings import EngineSettings
-from services.worker_agent.sparse_log import SparseLog
 
 _REPLAY_ATTEMPTS: Final = 3
 """A replay with a hole in it was dropped by a full socket, not lost by the engine: it is asked for again."""
@@ -107,7 +106,7 @@ class EngineFollower:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff(random.Random())  # noqa: S311
+        backoff = new_backoff()
         while True:
             await self._answers.wait()
             least_us = 0

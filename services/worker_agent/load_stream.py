@@ -1,7 +1,6 @@
 """The stream of one worker's load to one edge of its region: always the newest, never a queue."""
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +10,7 @@ import grpc.aio
 
 from kvcompass.errors import LayoutMismatchError, ProtocolError
 from kvcompass.fleet.load import WorkerLoad
-from kvcompass.roles.backoff import Backoff, refused_us
+from kvcompass.roles.backoff import refused_us
 from kvcompass.roles.messages import (
     PREFILL_ANSWERS_MOST,
     PROTOCOL_VERSION,
@@ -24,8 +23,9 @@ from kvcompass.roles.messages import (
     ReplicaPrefill,
 )
 from services.runtime.logs import get_logger
+from services.runtime.new_backoff import new_backoff
+from services.runtime.stream_end import reason_of
 from services.wire import rpc
-from services.worker_agent.reconnect import reason_of
 from services.worker_agent.settings import StreamSettings
 
 
@@ -88,7 +88,7 @@ class LoadStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff(random.Random())  # noqa: S311
+        backoff = new_backoff()
         while True:
             try:
                 await self._stream()

@@ -57,7 +57,7 @@ async def put_through(
         if detail := await other_models(client, plan.model.id):
             return Difference(Cause.MODEL, detail=detail)
         raise
-    salt = next(group.salt for group in plan.sharing_groups if group.id == worker.sharing_group)
+    salt = plan.salt_of(worker.sharing_group)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + settings.hearing_ms / 1_000
     while True:

@@ -1,7 +1,6 @@
 """A worker agent process, assembled: workers that share channels, a ZMQ context and a listener."""
 
 import asyncio
-import random
 from pathlib import Path
 
 import grpc.aio
@@ -11,12 +10,15 @@ from prometheus_client import CollectorRegistry
 from kvcompass.plan.layout import layout_fields
 from kvcompass.plan.model import Plan
 from kvcompass.plan.rollout import Component
-from kvcompass.roles.backoff import Backoff
+from services.runtime.certificates import certificate_ends
 from services.runtime.grpc_transport import PROMPT_ANSWER_MS, Dialer
 from services.runtime.logs import get_logger
+from services.runtime.new_backoff import new_backoff
 from services.runtime.ops import OpsServer
+from services.runtime.plain_text import transport_mode
 from services.runtime.plan_desk import PlanDesk
 from services.runtime.settings import SettingsError
+from services.runtime.version import VERSION
 from services.worker_agent.health import agent_health
 from services.worker_agent.metrics import AgentCollector
 from services.worker_agent.plan_switch import AgentPlanSwitch
@@ -55,12 +57,25 @@ class AgentProcess:
             key=settings.plan_key,
             component=AgentPlanSwitch(self.workers, self._dialer, self._leave, self._close_unused),
         )
-        self.ops = OpsServer(settings.ops_address, lambda: agent_health(self.workers), registry, plan=desk)
+        self.ops = OpsServer(
+            settings.ops_address,
+            lambda: agent_health(self.workers),
+            registry,
+            plan=desk,
+            certificate_ends=certificate_ends(settings.tls),
+        )
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Serve until cancelled; then close everything."""
         await self.ops.start()
+        self._log.info(
+            "agent is up",
+            version=VERSION,
+            workers=self._settings.workers,
+            ops_port=self.ops.port,
+            transport=transport_mode(self._settings),
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 for worker in self.workers:
@@ -89,7 +104,7 @@ class AgentProcess:
 
         What it knew may be half of a change: it is built anew, under a new epoch, and learns from the start.
         """
-        backoff = Backoff(random.Random())  # noqa: S311
+        backoff = new_backoff()
         while True:
             try:
                 # A task of its own: a group that fails leaves its mark of cancellation on the task it is in.

@@ -7,9 +7,9 @@ from kvcompass.roles.messages import PrefillAnswer, ReplicaPrefill
 from kvcompass.roles.replica_prefill import PrefillRules, PrefillStep, ReplicaPrefills
 from kvcompass.roles.worker_agent import WorkerAgent
 from services.runtime.logs import get_logger
+from services.runtime.sparse_log import SparseLog
 from services.worker_agent.engine_client import EngineError
 from services.worker_agent.prefill_calls import PrefillCall, PrefillCalls
-from services.worker_agent.sparse_log import SparseLog
 
 
 class ReplicaPrefiller:

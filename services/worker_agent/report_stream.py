@@ -1,22 +1,22 @@
 """The stream from one worker to one maintenance unit: reconnects, writes what there is, renews the lease."""
 
 import asyncio
-import random
 from collections.abc import Callable
 from contextlib import suppress
 
 import grpc.aio
 
 from kvcompass.errors import LayoutMismatchError, ProtocolError
-from kvcompass.roles.backoff import Backoff, refused_us
+from kvcompass.roles.backoff import refused_us
 from kvcompass.roles.messages import AgentToUnit, UnitToAgent
 from kvcompass.roles.unit_report import UnitReport
 from services.runtime.epoch import now_us
 from services.runtime.logs import get_logger
+from services.runtime.new_backoff import new_backoff
+from services.runtime.sparse_log import SparseLog
+from services.runtime.stream_end import reason_of
 from services.wire import rpc
-from services.worker_agent.reconnect import reason_of
 from services.worker_agent.settings import StreamSettings
-from services.worker_agent.sparse_log import SparseLog
 
 _Call = grpc.aio.StreamStreamCall[AgentToUnit, UnitToAgent]
 
@@ -61,7 +61,7 @@ class ReportStream:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        backoff = Backoff(random.Random())  # noqa: S311
+        backoff = new_backoff()
         while True:
             while not self._vouches():
                 self._changed.clear()

@@ -1,5 +1,6 @@
 """Settings of a worker agent process. Times are in the unit of their name; every default says why."""
 
+import math
 from typing import Final, Literal
 
 import msgspec
@@ -8,7 +9,7 @@ from kvcompass.roles.block_tree import TreeLimits
 from kvcompass.roles.holdings import RepeatedStores
 from kvcompass.roles.replica_prefill import PrefillRules
 from services.runtime.plan_signature import check_plan_key
-from services.runtime.settings import CommonSettings, SettingsError
+from services.runtime.settings import CommonSettings, SettingsError, check_range
 
 _RULES: Final = PrefillRules()
 
@@ -24,10 +25,11 @@ class EngineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     api_key_file: str = ""
     """A file with the same, instead of it. Relative to the settings file."""
     load_period_ms: int = 100
-    """Between two questions for the load: a queue moves by a prefill in about that time."""
+    """Between two questions for the load: a queue moves by a prefill in about that time. At most a sixth of
+    the plan's lease, or the lease is not renewed in time."""
     metrics_period_ms: int = 400
     """The same where the load is read off `/metrics`: writing that page takes an engine's HTTP process some
-    10 ms. Below a sixth of the plan's lease, or the lease is not renewed in time."""
+    10 ms. At most a sixth of the plan's lease, too, with vLLM, which tells it nowhere else."""
     stalled_ms: int = 30_000
     """A scheduler of SGLang that has written nothing new for so long hangs, though its HTTP face answers:
     idle ones write every second, and no chunk of a prompt takes as long."""
@@ -70,7 +72,10 @@ class SelfTestSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prefills of popular prefixes that edges ask for; the reasons: `kvcompass.roles.replica_prefill`."""
+    """Prefills of popular prefixes that edges ask for; the reasons: `kvcompass.roles.replica_prefill`.
+
+    No edge asks for any yet: nothing chooses what is copied where.
+    """
 
     enabled: bool = True
     """Only edges of the plan can ask, on streams that this agent has opened to them."""
@@ -108,6 +113,29 @@ class WorkerAgentSettings(CommonSettings, frozen=True, forbid_unknown_fields=Tru
     replica: ReplicaSettings = ReplicaSettings()
 
 
+_TIMEOUT_MS: Final = (50, math.inf)
+_RANGES: Final[dict[str, dict[str, tuple[float, float]]]] = {
+    "engine": {
+        # An idle scheduler writes every second.
+        "stalled_ms": (2_000, math.inf),
+        **dict.fromkeys(("load_timeout_ms", "event_timeout_ms", "silent_ms", "quiet_ms"), _TIMEOUT_MS),
+    },
+    "streams": {
+        "answer_timeout_ms": _TIMEOUT_MS,
+        "write_timeout_ms": _TIMEOUT_MS,
+        "pending_keys": (1_024, math.inf),
+    },
+    "memory": {"blocks": (1_024, math.inf)},
+    "self_test": {"answer_timeout_ms": _TIMEOUT_MS, "hearing_ms": _TIMEOUT_MS},
+    "replica": {
+        "queued": (1, 1_024),
+        "running_most": (0, 1_024),
+        "step_tokens": (1, 1 << 20),
+        "spare_percent": (0, 100),
+    },
+}
+
+
 def check_settings(settings: WorkerAgentSettings) -> None:
     """Errors: SettingsError for what the types cannot say."""
     check_plan_key(settings.plan_key)
@@ -115,26 +143,24 @@ def check_settings(settings: WorkerAgentSettings) -> None:
         raise SettingsError("an agent needs at least one worker of the plan", field="workers")
     if len(set(settings.workers)) != len(settings.workers):
         raise SettingsError("a worker is named twice", field="workers")
-    groups: tuple[tuple[str, msgspec.Struct], ...] = (
-        ("engine", settings.engine),
-        ("streams", settings.streams),
-        ("memory", settings.memory),
-        ("self_test", settings.self_test),
-    )
-    for group, values in groups:
-        for name in values.__struct_fields__:
-            value = getattr(values, name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise SettingsError("must be at least 1", field=f"{group}.{name}")
-    replica = settings.replica
-    for name, least, most in (
-        ("queued", 1, 1_024),
-        ("running_most", 0, 1_024),
-        ("step_tokens", 1, 1 << 20),
-        ("spare_percent", 0, 100),
-    ):
-        if not least <= getattr(replica, name) <= most:
-            raise SettingsError(f"must be in {least} to {most}", field=f"replica.{name}")
+    for section, ranges in _RANGES.items():
+        check_range(section, getattr(settings, section), ranges)
+
+
+def check_periods(settings: WorkerAgentSettings, lease_ms: int) -> None:
+    """Errors: SettingsError when the load is asked for too rarely to renew the plan's lease.
+
+    The page of metrics is the only source of vLLM, and the last one of SGLang.
+    """
+    names = ["load_period_ms"] + (["metrics_period_ms"] if settings.engine.kind == "vllm" else [])
+    for name in names:
+        period_ms, most_ms = getattr(settings.engine, name), lease_ms // 6
+        if period_ms > most_ms:
+            raise SettingsError(
+                f"{period_ms} is too long to renew the plan's lease in time: must be at most {most_ms}, a "
+                "sixth of routing.lease_ms",
+                field=f"engine.{name}",
+            )
 
 
 def repeated_stores(settings: WorkerAgentSettings) -> RepeatedStores:

@@ -131,7 +131,7 @@ class Fabric:
     # --- inside -----------------------------------------------------------------------------------
 
     def _owner(self, action: Action) -> tuple[Process, int | None]:
-        process, incarnation, _ = self._owners[id(action.__self__)]  # type: ignore[attr-defined]
+        process, incarnation, _ = self._owners[id(action.__self__)]  # type: ignore[attr-defined]  # a bound method
         return process, incarnation
 
     def _due(self, process: Process, incarnation: int, action: Action, args: tuple[Any, ...]) -> None:

@@ -12,7 +12,6 @@ from kvcompass.keys import prefix_keys
 from kvcompass.roles.attempts import Attempt
 from kvcompass.roles.courses import Courses
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.messages import AgentLoad
 from simulator.product import sizes
 from simulator.product.index_feed import IndexFeed
@@ -21,7 +20,6 @@ from simulator.product.passage import Carried
 from simulator.request import Request
 from simulator.router import Site
 
-_UNREAD: Final = (FollowerState.ABSENT, FollowerState.STALE)
 _LEAST_TICK_US: Final = 1_000
 """`services.edge.fleet.load_broadcaster`: no two broadcasts are closer than this."""
 
@@ -77,7 +75,7 @@ class EdgeNode:
         keys = prefix_keys(self._namespace, request.prompt[:-1], self._rungs)
         now_us = self.site.now_us
         self.catch_up(now_us)
-        blind = any(feed.follower.state(now_us) in _UNREAD for feed in self.feeds)
+        blind = any(feed.follower.state(now_us).is_blind for feed in self.feeds)
         course = self.courses.begin(len(request.prompt), keys, self._group, blind=blind)
         self.journeys[request.id] = journey = Journey(self, request, course)
         journey.go_on()

@@ -125,7 +125,6 @@ class ReportStream:
         self._renew_sooner(at_us)
         if self.report.welcomed and not self._renewing:
             self._renewing = True
-            self._backoff.reset()
             self._renew(attempt, self._renewal_timer)
         else:
             self.wake()
@@ -176,5 +175,7 @@ class ReportStream:
         self._renewing = False
 
     def _broken(self) -> None:
+        if self.report.welcomed:
+            self._backoff.reset()
         self._ended()
         self._site.after(self._backoff.next_us(), self.dial)

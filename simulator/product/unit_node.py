@@ -75,7 +75,7 @@ class UnitNode:
         """Of each stream's newest attempt."""
         self._subscribers: dict[Subscriber, Subscription] = {}
         self._flush_due = False
-        self._watermark_due_us: int | None = None
+        self._watermark_set = False
 
     def start(self) -> None:
         """Tick for ever."""
@@ -88,7 +88,7 @@ class UnitNode:
         self._sessions.clear()
         self._subscribers.clear()
         self._flush_due = False
-        self._watermark_due_us = None
+        self._watermark_set = False
         self.start()
 
     # --- agents -----------------------------------------------------------------------------------
@@ -237,10 +237,10 @@ class UnitNode:
                     self.unsubscribe(subscriber)
                     break
         due_us = min((each.watermark_due_us for each in self._subscribers.values()), default=None)
-        if due_us is not None and self._watermark_due_us is None:
-            self._watermark_due_us = due_us
+        if due_us is not None and not self._watermark_set:
+            self._watermark_set = True
             self._site.after(max(TICK_US, due_us - now_us), self._watermark)
 
     def _watermark(self) -> None:
-        self._watermark_due_us = None
+        self._watermark_set = False
         self.changed()

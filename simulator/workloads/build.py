@@ -68,7 +68,7 @@ def build_source(
 
 
 def recorded_rate_per_s(
-    workload: str | Path, *, fleet: Fleet, seed: int = 0, options: WorkloadOptions | None = None
+    workload: str | Path, *, fleet: Fleet, options: WorkloadOptions | None = None
 ) -> float:
     """Return the requests a second at which a workload was recorded: at these it is played at its own speed.
 
@@ -78,7 +78,7 @@ def recorded_rate_per_s(
         SimulationError: It was not recorded, has no times or a faulty line.
     """
     options = options or WorkloadOptions()
-    trace, read = open_trace(_recorded_file(workload, options), fleet, seed, options)
+    trace, read = open_trace(_recorded_file(workload, options), fleet, 0, options)
     return measure(trace.label, read(), None).rate_per_s
 
 

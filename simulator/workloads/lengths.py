@@ -16,10 +16,10 @@ class Lengths:
     most: int = 32_768
 
     @classmethod
-    def by_mean(cls, mean: float, deviation: float, *, least: int = 1, most: int = 32_768) -> "Lengths":
+    def by_mean(cls, mean: float, deviation: float, *, most: int = 32_768) -> "Lengths":
         """Return the law of this mean and standard deviation, before it is cut off."""
         variance = log1p((deviation / mean) ** 2)
-        return cls(exp(log(mean) - variance / 2), sqrt(variance), least, most)
+        return cls(exp(log(mean) - variance / 2), sqrt(variance), most=most)
 
     def draw(self, stream: random.Random) -> int:
         """Draw one length."""

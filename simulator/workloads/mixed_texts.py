@@ -98,11 +98,12 @@ def _documents(folder: Path) -> Iterator[tuple[str, str, str]]:
     for file in _found(folder, "*.jsonl"):
         before, _, after = wordings[file.stem].partition("{input}")
         for row in _rows(file):
-            for question in _questions(row["qa_pairs"]):
+            for question in questions(row["qa_pairs"]):
                 yield before + row["input"], after.replace("{Q}", question), str(row["title"])[:_TITLE]
 
 
-def _questions(pairs: Any) -> list[str]:
+def questions(pairs: Any) -> list[str]:
+    """What LooGLE asks about a document: its `qa_pairs`, a list, the text of one or "none"."""
     if pairs == "none":
         return [""]
     return [str(pair["Q"]) for pair in (ast.literal_eval(pairs) if isinstance(pairs, str) else pairs)]

@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from lab.ports import LoopbackPorts
 from services.mock_sglang.profiles import PROFILES
 from services.mock_sglang.server import MockServer
 from services.mock_sglang.settings import MockSettings
@@ -29,6 +28,7 @@ from tests.conformance.engine_under_test import EngineUnderTest, attach
 from tests.engines.engine import Place
 from tests.engines.real.homes import RELEASES
 from tests.engines.real.sglang import Sglang
+from tests.models.ports import lab_ports
 
 ANY_PORT = "tcp://127.0.0.1:*"
 REAL_URL = os.environ.get("KVCOMPASS_ENGINE_URL", "")
@@ -54,7 +54,7 @@ VOCABULARY = int(os.environ.get("KVCOMPASS_ENGINE_VOCABULARY", "500"))
 def started(name: str) -> Iterator[Place]:
     """An installed engine, for as long as the context lasts."""
     directory = Path(tempfile.mkdtemp(prefix="kvcompass-engine-"))
-    ports = LoopbackPorts(random.Random(os.urandom(8)))
+    ports = lab_ports()
     place = Place(ports.address(), ports.address(), ports.address(), directory)
     server = Sglang(place, RELEASES[name])
     try:

@@ -4,17 +4,15 @@ Tests that share a lab run one after the other, whatever module they are in: fir
 then those on the lab of full scale, where processes die, then those that start a lab of their own.
 """
 
-import os
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from lab.fleet import Fleet
-from lab.ports import LoopbackPorts
 from lab.three_regions import LabOptions, three_regions
 from lab.warm import warm_kernels
 from tests.e2e.asking import BODY_LIMIT
+from tests.models.ports import lab_ports
 
 _ORDER = ("quick_lab", "full_scale_lab", "no_shared_lab")
 
@@ -53,8 +51,7 @@ class SharedLab:
                 agents_share_a_process=False,
                 edge_settings={"limits": {"body_bytes": BODY_LIMIT}},
             )
-            ports = LoopbackPorts(random.Random(os.urandom(8)))
-            self._fleet = Fleet(three_regions(options, ports)).__enter__()
+            self._fleet = Fleet(three_regions(options, lab_ports())).__enter__()
             self._scale = time_scale
         return self._fleet
 

@@ -1,6 +1,5 @@
 """A plan changes while a fleet runs: `kvcompass plan apply` against real processes under requests."""
 
-import os
 import random
 import threading
 import tomllib
@@ -17,7 +16,6 @@ from kvcompass.plan import assign_text, dump_plan, parse_plan
 from kvcompass.plan.model import Edge, Plan, Worker
 from kvcompass.plan.sections import UNASSIGNED
 from lab.fleet import Fleet
-from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
 from lab.three_regions import LabOptions, three_regions
 from lab.toml import dump_toml
@@ -34,11 +32,12 @@ from tests.e2e.asking import (
     seen_everywhere,
     terms,
 )
+from tests.models.ports import lab_ports
 
 pytestmark = pytest.mark.e2e
 
 _SOON_S = 20.0
-_PORTS = LoopbackPorts(random.Random(os.urandom(8)))
+_PORTS = lab_ports()
 
 
 class Running:

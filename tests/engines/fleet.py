@@ -5,8 +5,6 @@ engine is down; it is so slow that it gets none otherwise. There is one shard: w
 is seen later, so that a prompt which an edge has come to know proves that all before it was taken in.
 """
 
-import os
-import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -32,6 +30,7 @@ from lab.ports import LoopbackPorts
 from lab.process import ProcessSpec
 from lab.toml import Value, dump_toml
 from tests.engines.engine import CONTEXT_TOKENS, MODEL, PAGE_TOKENS, Engine, MakeEngine, Place
+from tests.models.ports import lab_ports
 
 REGIONS = ("us", "eu")
 WORKER = "worker-us"
@@ -85,7 +84,7 @@ class EngineFleet:
 def running_fleet(make: MakeEngine) -> Iterator[EngineFleet]:
     """Starts all of it; nothing of it is left afterwards. Errors: LabError."""
     directory = Path(tempfile.mkdtemp(prefix="kvcompass-engine-"))
-    ports = LoopbackPorts(random.Random(os.urandom(8)))
+    ports = lab_ports()
     place = Place(ports.address(), ports.address(), ports.address(), directory)
     engine = make(place)
     fleet: EngineFleet | None = None

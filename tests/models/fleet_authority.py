@@ -1,5 +1,6 @@
 """A fleet's certificate authority, and `[tls]` of its components as their settings files name it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import trustme
@@ -16,9 +17,10 @@ class FleetAuthority:
         home.mkdir()
         self._authority.cert_pem.write_to_path(home / "ca.pem")
 
-    def tls(self, component: str) -> TlsSettings:
+    def tls(self, component: str, *, ends: datetime | None = None) -> TlsSettings:
         """A certificate for a component, as files that its settings file names relative to itself."""
-        leaf = self._authority.issue_cert("127.0.0.1")
+        begins = datetime(1990, 1, 1, tzinfo=UTC)
+        leaf = self._authority.issue_cert("127.0.0.1", not_before=begins, not_after=ends)
         leaf.private_key_pem.write_to_path(self._home / f"{component}-key.pem")
         leaf.cert_chain_pems[0].write_to_path(self._home / f"{component}.pem")
         settings = self._home / f"{component}.toml"

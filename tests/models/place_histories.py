@@ -29,12 +29,13 @@ from kvcompass.roles.messages import (
 )
 from kvcompass.roles.resubscribe import ResubscribeReason
 from kvcompass.roles.subscription import Subscription
-from kvcompass.roles.unit_snapshot import restored_unit, snapshot_of
+from kvcompass.roles.unit_snapshot import snapshot_of
 from kvcompass.roles.view_relay import ViewRelay
 from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_agent import TwinAgent
 from tests.models.replication_fleet import replication_plan
 from tests.models.replication_table import DictTables, DictView
+from tests.models.unit_snapshots import restored_unit
 
 SHARDS = 2
 SLOTS = 3

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kvcompass.plan.assign import assign_workers
 from kvcompass.plan.model import Edge, Plan, Worker, worker_slots
 from kvcompass.plan.sections import UNASSIGNED
+from tests.models.plan_strategies import SHORTEST_LEASE_MS
 from tests.models.routing_fleets import make_plan
 
 
@@ -87,7 +88,9 @@ def tuned(draw: st.DrawFn, plan: Plan) -> Plan:
 
 
 def another_wan(draw: st.DrawFn, plan: Plan) -> Plan:
-    factor = draw(st.floats(0.5, 2.0))
+    """The longest way and back stays within the shortest lease that is drawn."""
+    longest_ms = (SHORTEST_LEASE_MS - 1) / 2
+    factor = draw(st.floats(0.5, min(2.0, longest_ms / max(map(max, plan.wan_ms)))))
     return replace(plan, wan_ms=tuple(tuple(factor * ms for ms in row) for row in plan.wan_ms))
 
 

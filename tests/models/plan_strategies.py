@@ -18,6 +18,7 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,8}", fullmatch=True)
 TEXTS = st.text(min_size=1, max_size=12)
 RATES = st.floats(min_value=1e-4, max_value=10.0)
 LATENCIES = st.floats(min_value=0.01, max_value=500.0)
+SHORTEST_LEASE_MS = 1_001
 
 
 @st.composite
@@ -69,13 +70,13 @@ def plans(draw: st.DrawFn) -> Plan:
         lengths=LengthRule(
             policy=draw(st.sampled_from(("ladder", "paper"))),
             quantum=quantum,
-            stretch=draw(st.floats(min_value=0.1, max_value=1.4)),
+            stretch=draw(st.floats(min_value=0.3, max_value=1.4)),
             levels=draw(st.integers(1, 8)),
         ),
         index=IndexRule(expected_entries=draw(st.integers(1, 1 << 20))),
         routing=RoutingRule(
-            queue_scale_ms=draw(RATES),
-            lease_ms=draw(st.integers(1_001, 10_000)),
+            queue_scale_ms=draw(st.floats(1.0, 60_000.0)),
+            lease_ms=draw(st.integers(SHORTEST_LEASE_MS, 10_000)),
             decode_tokens=draw(st.integers(0, 1_000)),
         ),
         regions=tuple(regions),

@@ -1,10 +1,15 @@
 """Loopback ports for tests: each is given once, never to two test processes that run side by side."""
 
 import os
+import random
 import socket
+
+from lab.ports import LoopbackPorts
 
 # Below the ports that the system gives to whoever asks for any (32,768 and up).
 _LOWEST, _END = 10_000, 32_000
+_OF_A_LAB = 200
+"""Three regions take 57, and some workers join them."""
 
 
 class PortShare:
@@ -51,3 +56,9 @@ def free_ports(count: int) -> int:
 def free_address() -> str:
     """An address that nobody has and no other test is given."""
     return f"127.0.0.1:{free_ports(1)}"
+
+
+def lab_ports() -> LoopbackPorts:
+    """For a lab of one's own: ports that nobody has and no other test, and no other lab of it, is given."""
+    first = free_ports(_OF_A_LAB)
+    return LoopbackPorts(random.Random(first), range(first, first + _OF_A_LAB))

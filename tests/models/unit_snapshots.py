@@ -20,7 +20,8 @@ from kvcompass.roles.messages import (
 )
 from kvcompass.roles.shard_writer import ShardWriter
 from kvcompass.roles.subscription import Subscription
-from kvcompass.roles.unit_snapshot import restored_unit, snapshot_of
+from kvcompass.roles.unit_bounds import UnitBounds
+from kvcompass.roles.unit_snapshot import restore_tables, snapshot_of
 from kvcompass.roles.worker_source import AgentSession
 from tests.models.replication_agent import TwinAgent
 
@@ -77,6 +78,31 @@ def written(unit: MaintenanceUnit) -> bytes:
     data = snapshot_of(unit)
     assert data is not None
     return data
+
+
+def restored_unit(
+    data: bytes,
+    plan: Plan,
+    unit_id: str,
+    *,
+    epoch: int,
+    layout: Mapping[str, str],
+    tables: ShardWriter,
+    now_us: int,
+    bounds: UnitBounds | None = None,
+) -> MaintenanceUnit:
+    """A unit that begins with a snapshot, in the steps of a process that starts."""
+    restored = restore_tables(data, plan, unit_id, layout=layout, tables=tables)
+    return MaintenanceUnit(
+        plan,
+        unit_id,
+        epoch=restored.epoch_after(epoch),
+        layout=layout,
+        tables=tables,
+        now_us=now_us,
+        bounds=bounds,
+        restored=restored,
+    )
 
 
 def restored(

@@ -182,6 +182,15 @@ class Fleet:
     def metric(self, edge: str, name: str, **labels: str) -> float:
         return self.edges[edge].registry.get_sample_value(f"kvcompass_edge_{name}", labels) or 0.0
 
+    def counted(self, edge: str, name: str) -> dict[str, float]:
+        """All series of a counter by one label: its value -> the count."""
+        samples = [sample for family in self.edges[edge].registry.collect() for sample in family.samples]
+        return {
+            "".join(sample.labels.values()): sample.value
+            for sample in samples
+            if sample.name == f"kvcompass_edge_{name}"
+        }
+
     def outcomes(self, edge: str = "us") -> dict[str, float]:
         """Outcome -> requests, over all routes."""
         counts: dict[str, float] = {}

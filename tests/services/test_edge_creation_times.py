@@ -19,6 +19,7 @@ def names() -> set[str]:
 def test_creation_times_are_not_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["kvcompass-edge", "--settings", "edge.toml"])
     monkeypatch.setattr(process, "run", lambda serve: None)
+    prometheus_client.enable_created_metrics()  # another test may have run an edge's start
     before = names()
     try:
         process.main()

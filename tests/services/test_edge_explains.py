@@ -140,6 +140,28 @@ async def test_metrics_can_be_scraped(monkeypatch):
             assert line in answer.text
 
 
+async def test_every_count_of_the_role_begins_at_nothing(monkeypatch):
+    async with fleet(monkeypatch, predicted=("us-1",)) as lab:
+        workers = {worker.id: 0.0 for worker in lab.plan.workers}
+        assert lab.counted("us", "blind_decisions_total") == {"": 0}
+        assert lab.counted("us", "wrong_claims_total") == workers
+        assert lab.counted("us", "wrong_predictions_total") == {"us-1": 0}
+        assert lab.counted("us", "cross_region_hits_total") == {"eu": 0, "asia": 0}
+
+
+async def test_a_decision_that_leads_to_no_attempt_is_counted_in_the_metric_as_in_the_state(monkeypatch):
+    async with fleet(monkeypatch) as lab, lab.client() as client:
+        lab.holds("us", "eu-1", 8_192)
+        for worker in ("us-0", "us-1", "asia-0", "asia-1"):
+            lab.edges["us"].role.fleet.suspect(lab.plan.worker_index(worker), 1 << 62)
+        # The edge of eu cannot be reached; then all are suspected, eu wins again, and has no other edge.
+        answer = await client.post("/v1/completions", json={"model": MODEL, "prompt": [7] * 9_000})
+        assert (answer.status_code, answer.headers["x-kvcompass-region"]) == (200, "us")
+        state = (await client.get("/v1/kvcompass/state")).json()
+        assert state["blind_decisions"] == 3
+        assert lab.metric("us", "blind_decisions_total") == 3
+
+
 async def test_the_way_is_charged_there_and_back_and_told_one_way(monkeypatch):
     async with fleet(monkeypatch) as lab, lab.client() as client:
         told = (await client.post("/v1/kvcompass/route", json=CHAT)).json()

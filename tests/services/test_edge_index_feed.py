@@ -84,6 +84,33 @@ async def test_each_outage_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert [facts["reason"] for facts in warnings] == ["silence"] * 2
 
 
+async def test_a_stream_that_breaks_without_a_word_is_told_of_all_the_same(monkeypatch) -> None:
+    details: list[str] = []
+
+    class Log:
+        def warning(self, _event: str, *, detail: str, **_facts: Any) -> None:
+            details.append(detail)
+
+    class Breaks(Stream):
+        async def read(self) -> UnitToEdge:
+            raise asyncio.InvalidStateError
+
+    monkeypatch.setattr(index_feed, "_log", Log())
+    monkeypatch.setattr(index_feed.rpc, "subscribe", lambda _channel: lambda: Breaks([]))
+    plan = replication_plan()
+    handshake = Handshake("edge-a", 5, PROTOCOL_VERSION, 1, layout_fields(plan))
+    follower = IndexFollower(0, DictView(), handshake)
+    relay = ViewRelay(follower, DictView(), edge_id="edge-a", layout=handshake.layout, plan_version=1)
+    fed = ShardFeed(relay, UpstreamChoice(plan, "edge-a", 0), random.Random(1))
+    feed = asyncio.create_task(index_feed.IndexFeed(fed, Dialer({})).run())
+    try:
+        await until(lambda: bool(details))
+    finally:
+        feed.cancel()
+        await asyncio.gather(feed, return_exceptions=True)
+    assert details[0] == "InvalidStateError"
+
+
 @pytest.mark.parametrize("hangs", ["write", "read"])
 async def test_a_stream_that_stands_still_is_given_up(hangs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Still(Stream):

@@ -9,7 +9,6 @@ import pytest
 from kvcompass.fleet.load import WorkerLoad, WorkerState
 from kvcompass.roles.messages import Acknowledgement, AgentLoad, Refusal, RegionBroadcast
 from services.edge.composition import EdgeService
-from services.edge.fleet import load_broadcaster
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.wire.rpc import exchange_load, read, report_load
@@ -132,7 +131,6 @@ async def test_the_older_stream_is_ended_aloud_though_it_says_nothing(monkeypatc
 
 @pytest.mark.parametrize("own", [None, 2**64 - 1], ids=["an epoch of its own", "the edge's epoch"])
 async def test_an_edge_that_another_spoke_for_takes_its_turn_back_though_nothing_is_due(monkeypatch, own):
-    monkeypatch.setattr(load_broadcaster, "_RECONNECT_S", 0.05)
     async with fleet(monkeypatch, regions=PAIR) as lab:
         us, eu = lab.edges["us"], lab.edges["eu"]
         # Answers carry all of the load: no broadcast is ever due.

@@ -93,6 +93,7 @@ async def test_load_is_told_to_an_edge_that_joins_and_to_none_that_has_left(monk
     async with fleet(monkeypatch, plan_key=KEY) as lab:
         edge = lab.edges["us"]
         await eventually(lambda: set(edge._broadcaster._streams) == {"eu", "asia"})
+        await eventually(lambda: set(edge._broadcaster._lost) == {"eu", "asia"})
         new = replace(
             lab.plan.edges[1],
             id="eu-2",
@@ -105,4 +106,27 @@ async def test_load_is_told_to_an_edge_that_joins_and_to_none_that_has_left(monk
         assert (await bring(lab, joined))[0] == 200
         assert set(edge._broadcaster._streams) == {"eu-2", "asia"}
         assert edge._broadcaster._streams["asia"] is old
+        assert "eu" not in edge._broadcaster._lost, "why an edge was lost is forgotten with it"
         assert set(edge.role.broadcasts_due(1 << 60)) == {"eu-2", "asia"}
+
+
+async def test_what_a_worker_that_has_left_did_is_counted_on(monkeypatch):
+    async with fleet(monkeypatch, plan_key=KEY) as lab, lab.client() as client:
+        lab.holds("us", "us-0", 100)
+        assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        await eventually(lab.at_rest)
+        new = replace(
+            lab.plan.workers[0], id="us-2", slot=7, url="http://127.0.2.1:9", events="ipc:///nowhere"
+        )
+        rest = without(lab.plan, "us-0")
+        assert (await bring(lab, replace(rest, workers=(*rest.workers, new))))[0] == 200
+        assert lab.counted("us", "wrong_claims_total") == {
+            "us-0": 1,
+            "us-1": 0,
+            "us-2": 0,
+            "eu-0": 0,
+            "eu-1": 0,
+            "asia-0": 0,
+            "asia-1": 0,
+        }
+        assert (await client.get("/v1/kvcompass/state")).json()["wrong_claims"] == 1

@@ -75,6 +75,13 @@ async def test_every_error_has_openais_shape(monkeypatch):
         assert lab.outcomes() == {"rejected": 11}
 
 
+async def test_headers_may_be_as_long_as_the_settings_allow(monkeypatch):
+    """Also where that is more than a listener takes by default."""
+    long = {"x-long": "x" * (100 << 10)}
+    async with fleet(monkeypatch, limits=Limits(header_bytes=128 << 10)) as lab, lab.client() as client:
+        assert (await client.get("/v1/models", headers=long)).status_code == 200
+
+
 async def test_the_official_client_raises_the_right_errors(monkeypatch):
     async with fleet(monkeypatch) as lab:
         http = httpx.AsyncClient(trust_env=False)

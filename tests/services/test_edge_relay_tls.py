@@ -91,6 +91,7 @@ async def test_one_stream_of_the_unit_feeds_a_region_under_tls(region: Region) -
     async with AsyncExitStack() as ending:
         first = await ending.enter_async_context(region.edge(0))
         await until(lambda: region.is_fed(first, "unit-0"))
+        assert first.registry.get_sample_value("kvcompass_tls_not_after_seconds", {"file": "cert"})
         async with region.edge(1) as second:
             await until(lambda: region.is_fed(second, "edge-a0"))
             assert region.unit.unit.counters.snapshots == 1, "the second has its own from its neighbour"

@@ -5,7 +5,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet
+from tests.services.edge_fleet import CHAT, MODEL, eventually, fleet, status
 
 
 async def test_an_answer_passes_and_headers_tell_where_from(monkeypatch):
@@ -101,6 +101,24 @@ async def test_engines_get_the_key_they_demand_and_no_other(monkeypatch):
         headers = {"authorization": "Bearer key-of-a-client"}
         assert (await client.post("/v1/chat/completions", json=CHAT, headers=headers)).status_code == 200
         assert lab.engines["us-0"].headers[0]["authorization"] == "Bearer key-of-the-engines"
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_an_engine_that_takes_no_key_of_ours_is_no_fault_of_the_clients(monkeypatch, capfd, code):
+    alone = fleet(monkeypatch, regions=("us",), engine_key="key-of-the-engines")
+    async with alone as lab, lab.client() as client:
+        lab.holds("us", "us-0", 512)
+        lab.behave("us-0", status(code))
+        assert (await client.post("/v1/chat/completions", json=CHAT)).status_code == 200
+        assert lab.metric("us", "retries_total", cause=f"status_{code}") == 1
+        lab.behave("us", status(code))
+        answer = await client.post("/v1/chat/completions", json=CHAT)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_failed")
+        assert lab.outcomes() == {"ok": 1, "engine_failed": 1}
+    lines = [line for line in capfd.readouterr().out.splitlines() if "key not taken" in line]
+    assert len(lines) == 1, "one a second"
+    assert "engine_key" in lines[0]
+    assert "us-0" in lines[0]
 
 
 async def test_peers_never_see_the_key_of_the_engines(monkeypatch):

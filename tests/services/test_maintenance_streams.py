@@ -69,7 +69,7 @@ async def test_what_an_agent_reports_is_found_in_an_edges_view(plan):
 
 
 async def test_a_worker_that_falls_silent_is_cleared_at_the_edge_after_its_lease():
-    plan = replication_plan(lease_ms=300)
+    plan = replication_plan(lease_ms=600)
     async with served(plan) as unit, following(plan, unit.address) as edge:
         await settle(plan, unit, "b-0")
         async with (

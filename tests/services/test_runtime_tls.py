@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import grpc.aio
 import pytest
+from msgspec.structs import replace
 
 from services.runtime.grpc_transport import Dialer, serve_grpc
 from services.runtime.http_server import HttpServer
@@ -104,13 +105,21 @@ def test_a_file_that_is_missing_or_no_certificate_is_named(tmp_path: Path, field
     file = Path(getattr(tls, field))
     for context in (server_context, client_context):
         file.write_text("no PEM", "utf-8")
-        with pytest.raises(SettingsError, match=re.escape(str(file))):
+        with pytest.raises(SettingsError, match=re.escape(str(file))) as caught:
             context(tls)
+        assert caught.value.field == f"tls.{field}"
     file.unlink()
     for context in (server_context, client_context):
         with pytest.raises(SettingsError, match=re.escape(str(file))) as caught:
             context(tls)
         assert caught.value.field == f"tls.{field}"
+
+
+async def test_a_listener_blames_the_file_and_not_its_address(tmp_path: Path) -> None:
+    tls = replace(FleetAuthority(tmp_path / "fleet").tls("unit"), cert=__file__)
+    with pytest.raises(SettingsError) as caught:
+        await serve_grpc(lambda _: None, "127.0.0.1:0", tls)
+    assert caught.value.field == "tls.cert"
 
 
 def made_as_installed(folder: Path) -> TlsSettings:

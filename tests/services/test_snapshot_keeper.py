@@ -61,14 +61,14 @@ async def settled() -> AsyncIterator[tuple[Served, ConnectedAgent]]:
 
 
 def keeper_of(unit: Served, path: Path, disk: LocalDisk | None = None) -> SnapshotKeeper:
-    return SnapshotKeeper(unit.unit, path, disk or LocalDisk(), RestoreOutcome.MISSING)
+    return SnapshotKeeper(unit.unit, path, disk or LocalDisk(), RestoreOutcome.MISSING, period_s=0.02)
 
 
 async def test_the_file_follows_the_unit_and_is_left_alone_while_nothing_changes(tmp_path):
     path = tmp_path / "unit.snapshot"
     async with settled() as (unit, agent):
         keeper = keeper_of(unit, path)
-        keeping = asyncio.create_task(keeper.keep(0.02))
+        keeping = asyncio.create_task(keeper.keep())
         await until(lambda: keeper.writes == 1)
         assert held(restored(path.read_bytes(), PLAN))["a-0"] == {5: 1, 6: 2}
         assert keeper.size == path.stat().st_size

@@ -1,5 +1,6 @@
 """The `kvcompass plan` commands from outside."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from cli.__main__ import main
 from cli.plan_visits import Answer, Courier, Target
 from kvcompass.plan import dump_plan, parse_plan
 from kvcompass.plan.layout import layout_digest, layout_fields
+from kvcompass.plan.notes import plan_notes
 from kvcompass.plan.rollout import Component, Phase
 from tests.models.example_plan import EXAMPLE_FILE, EXAMPLE_TEXT, THREE_REGIONS
 
@@ -79,6 +81,93 @@ def test_check_notes_what_is_rarely_meant(tmp_path: Path, capsys: pytest.Capture
     assert "no worker has table 2;" in notes[3]
 
 
+DECODE = "reload_ms_per_token = 0.00524\ndecode_ms_per_context_token = {}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count", "notes"),
+    [
+        ("us = 0.5, eu = 160.0", "us = 0.5, eu = 160.5", -1, []),
+        (
+            "prefill_ms_per_token = 0.073",
+            "prefill_ms_per_token = 0.000073",
+            -1,
+            [
+                "worker[0].prefill_ms_per_token: 8,000 tokens would take 0.58 ms; is it in milliseconds? "
+                "(and so of 5 more workers)",
+                "worker[0].reload_ms_per_token: what is in DRAM is never worth",
+                "wan_ms.us.eu: nothing is left to query toward it: a prompt is worth sending there from "
+                "4,383,562 tokens on, and model.context_length is 32,768;",
+            ],
+        ),
+        (
+            "prefill_ms_per_token = 0.073",
+            "prefill_ms_per_token = 3.1",
+            -1,
+            ["worker[0].prefill_ms_per_token: 8,000 tokens would take 0.4 minutes"],
+        ),
+        ("prefill_ms_per_token = 0.073", "prefill_ms_per_token = 1.4", 1, []),
+        (
+            "prefill_ms_per_token = 0.073",
+            "prefill_ms_per_token = 1.5",
+            1,
+            ["worker[0].prefill_ms_per_token: 21 times that of worker[1]"],
+        ),
+        ("context_length = 32_768", "context_length = 4_400", 1, 2 * ["nothing is left to query"]),
+        (
+            "context_length = 32_768",
+            "context_length = 4_000",
+            1,
+            ["milliseconds? (and so of 3 more directions)"],
+        ),
+        ("eu = 160.0", "eu = 0.9", 1, ["wan_ms.us.eu: 0.9 ms one way to another region"]),
+        (
+            "us = 0.5, eu",
+            "us = 140.0, eu",
+            1,
+            ["wan_ms.us.asia: 126 ms: nearer than the own region, 140 ms; are two columns exchanged?"],
+        ),
+        ("reload_ms_per_token = 0.00524", DECODE.format("0.007"), 1, []),
+        (
+            "reload_ms_per_token = 0.00524",
+            DECODE.format("0.0074"),
+            1,
+            ["worker[0].decode_ms_per_context_token: 0.0074 is more than a tenth of computing a token"],
+        ),
+        ("lease_ms = 3_000", "lease_ms = 960", 1, []),
+        (
+            "lease_ms = 3_000",
+            "lease_ms = 959",
+            1,
+            ["routing.lease_ms: 959 is less than 3 of the longest round trip, 320 ms"],
+        ),
+        ("lease_ms = 3_000", "lease_ms = 60_000", 1, []),
+        ("lease_ms = 3_000", "lease_ms = 60_001", 1, ["routing.lease_ms: 60001: for 60.001 s a worker"]),
+        ("slot = ", "drain = true\nslot = ", 5, []),
+        ("slot = ", "drain = true\nslot = ", -1, ["worker.drain: every worker is drained"]),
+        (
+            'salt = ""\n',
+            'salt = ""\n[[sharing_group]]\nid = "other"\nsalt = "x"\n',
+            1,
+            ["sharing_group[1].id: no worker serves 'other'"],
+        ),
+        ("slots_given = [2, 2, 2]", "slots_given = [2, 2, 2, 2]", 1, []),
+    ],
+)
+def test_a_note_says_what_is_rarely_meant(old: str, new: str, count: int, notes: list[str]) -> None:
+    assert old in EXAMPLE_TEXT
+    told = list(plan_notes(parse_plan(EXAMPLE_TEXT.replace(old, new, count))))
+    assert len(told) == len(notes), told
+    for each, note in zip(told, notes, strict=True):
+        assert note in each
+
+
+def test_many_vacant_tables_are_not_all_listed() -> None:
+    text = re.sub(r"table = 2\b", "table = 14", EXAMPLE_TEXT).replace("[2, 2, 2]", "[]")
+    (note,) = plan_notes(parse_plan(text))
+    assert "no worker has table 2, 3, 4, 5, 6, 7, 8, 9 and 4 more;" in note
+
+
 def test_check_prints_one_line_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = EXAMPLE_TEXT.replace("eu = 160.0", "eu = 0").replace("shard = 1", "shard = 0")
     assert main(["plan", "check", written(tmp_path, text)]) == 1
@@ -98,6 +187,63 @@ def test_check_opens_the_files_that_make_tokens(tmp_path: Path, capsys: pytest.C
     (tmp_path / "chat.jinja").write_text("{{ messages }}", "utf-8")
     assert main(["plan", "check", path]) == 1
     assert capsys.readouterr().out.startswith("model.tokenizer: is not a tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    ("template", "says"),
+    [
+        ("", "renders a conversation to nothing"),
+        ("{# a comment #}\n", "renders a conversation to nothing"),
+        ("You are a helpful assistant.", "renders every conversation the same"),
+        (
+            "{% for message in messages %}{{ message.role }}{% endfor %}",
+            "renders every conversation the same",
+        ),
+        ("{{ messages[0].content | length }}{{ messages[0].content[0] }}", "leaves out words of a message"),
+        (
+            "{{ messages[0].content.name() }}",
+            "loads and cannot be used (PromptError: the chat template refuses",
+        ),
+        ("{{ 1 / 0 }}", "loads and cannot be used (ZeroDivisionError: division by zero)"),
+        ("{% for message in messages %}{{ message.content }}{% endfor %}", ""),
+    ],
+)
+def test_check_tries_the_chat_template(
+    template: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chat.jinja").write_text(template, "utf-8")
+    path = written(tmp_path, EXAMPLE_TEXT.replace("builtin:kvcompass-chat", "chat.jinja"))
+    assert main(["plan", "check", path]) == (1 if says else 0)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"model.chat_template: {says}" if says else "OK")
+    assert ("name the model's own file" in first) is bool(says)
+
+
+@pytest.mark.parametrize(
+    ("kind", "vocabulary", "says"),
+    [
+        ("BPE", {"a": 0}, "gives no tokens for 'forest'"),
+        ("BPE", {"b": 0}, "gives no tokens for a letter"),
+        ("WordLevel", {"forest": 0, "window": 1}, "cannot encode a letter"),
+        ("WordLevel", {"<unk>": 0}, "gives 'forest' and 'window' the same tokens"),
+        ("WordLevel", {"<unk>": 0, "forest": 1}, ""),
+    ],
+)
+def test_check_tries_the_tokenizer(
+    kind: str, vocabulary: dict[str, int], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = {
+        "version": "1.0",
+        "model": {
+            "type": kind,
+            "vocab": vocabulary,
+            **({"merges": []} if kind == "BPE" else {"unk_token": "<unk>"}),
+        },
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    path = written(tmp_path, EXAMPLE_TEXT.replace("builtin:kvcompass-bpe", "tokenizer.json"))
+    assert main(["plan", "check", path]) == (1 if says else 0), capsys.readouterr().out
+    assert capsys.readouterr().out.startswith(f"model.tokenizer: {says}" if says else "OK")
 
 
 @pytest.mark.parametrize("command", ["show", "check", "assign", "apply"])
@@ -224,3 +370,35 @@ def test_apply_says_who_has_another_key(
     assert "edge edge-eu" in others
     assert ("unit unit-0" in others) is not some_are_silent
     assert ("Missing: unit unit-0; unit unit-1." in said) is some_are_silent
+
+
+def _failing(courier: Courier, target: Target, phase: Phase, *, patient: bool) -> Answer:
+    facts = {"kind": target.kind.value, "ids": list(target.ids), "plan_version": 1, "settled": True}
+    if target.kind is Component.AGENT and phase is not Phase.CHECK:
+        return Answer(facts=facts | {"outcome": "failed", "error": "the component failed; its log says how"})
+    outcome = "checked" if phase is Phase.CHECK else "applied"
+    return Answer(facts=facts | {"outcome": outcome, "kept": True})
+
+
+def test_apply_says_who_failed_and_to_read_its_log_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", "a key of many letters")
+    monkeypatch.setattr(Courier, "visit", _failing)
+    assert main(["plan", "apply", str(EXAMPLE_FILE)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("the component failed; its log says how") == 6
+    assert "Failed: agent worker-us-0; agent worker-us-1;" in said
+    assert "See the log there before you run the same command again" in said
+    assert "Not every agent acknowledged (prepare)" in said
+    assert "Missing" not in said, "nobody is to be brought back"
+
+
+def test_a_dry_run_has_the_notes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVCOMPASS_PLAN_KEY", "a key of many letters")
+    monkeypatch.setattr(Courier, "visit", _failing)
+    path = written(tmp_path, EXAMPLE_TEXT.replace("lease_ms = 3_000", "lease_ms = 90_000"))
+    assert main(["plan", "apply", path, "--dry-run"]) == 0
+    assert "note: routing.lease_ms: 90000" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """What expressions and alerts come to, on series made up for them; asked of Prometheus's own promtool."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -202,11 +203,7 @@ def test_alerts_fire_after_their_time_and_not_before(tmp_path) -> None:
         {"severity": "ticket", "region": "us", "worker": "s"},
         {"severity": "ticket", "origin": "us", "destination": "eu"},
     ]
-    fired = [fires(name, labels) for name, labels in zip(names, wanted, strict=True)]
-    for each in fired:
-        each["exp_alerts"][0]["exp_annotations"] = annotations(
-            each["alertname"], each["exp_alerts"][0]["exp_labels"]
-        )
+    fired = [expected(name, labels) for name, labels in zip(names, wanted, strict=True)]
     evaluate(tmp_path, series, at="3m", alert_rule_test=fired)
 
 
@@ -216,9 +213,35 @@ def test_a_plan_change_that_does_not_end_alerts_and_one_that_does_never(tmp_path
     ends = {version % "edge": "1x20 2x400", version % "maintenance": "1x15 2x405"}
     evaluate(tmp_path, ends, at="30m", alert_rule_test=[fires(name)])
     stuck = {version % "edge": "1x20 2x400", version % "maintenance": "1x420"}
-    alert = fires(name, labels)
-    alert["exp_alerts"][0]["exp_annotations"] = annotations(name, labels)
-    evaluate(tmp_path, stuck, at="30m", alert_rule_test=[alert])
+    evaluate(tmp_path, stuck, at="30m", alert_rule_test=[expected(name, labels)])
+
+
+@pytest.mark.parametrize(
+    ("versions", "fired"),
+    [
+        (("1.0", "1.0"), True),
+        (("1.0", "1.1"), False),
+    ],
+)
+def test_two_contents_of_a_plan_alert_but_not_while_two_builds_run(tmp_path, versions, fired: bool) -> None:
+    """Builds may know other fields, and so take one file for two plans."""
+    instances = tuple(zip(("a", "b"), versions, strict=True))
+    told = {
+        f'kvcompass_build_info{{instance="{each}", version="{version}", python="{python}"}}': "1x420"
+        for (each, version), python in zip(instances, ("3.11", "3.12"), strict=True)
+    }
+    contents = {f'kvcompass_plan_content{{instance="{each}"}}': f"{i}x420" for i, each in enumerate("ab")}
+    name, labels = "KVCompassPlanNotOne", {"severity": "ticket"}
+    evaluate(tmp_path, told | contents, at="30m", alert_rule_test=[expected(name, *[labels] * fired)])
+
+
+def test_an_upgrade_hides_no_versions_and_nothing_that_is_not_settled(tmp_path) -> None:
+    builds = {f'kvcompass_build_info{{instance="{each}", version="{each}"}}': "1x420" for each in "ab"}
+    name, labels = "KVCompassPlanNotOne", {"severity": "ticket"}
+    versions = {f'kvcompass_plan_version{{instance="{each}"}}': f"{i}x420" for i, each in enumerate("ab")}
+    settled = {f'kvcompass_plan_settled{{instance="{each}"}}': f"{i}x420" for i, each in enumerate("ab")}
+    for told in (versions, settled):
+        evaluate(tmp_path, builds | told, at="30m", alert_rule_test=[expected(name, labels)])
 
 
 def test_failing_requests_alert(tmp_path) -> None:
@@ -226,10 +249,155 @@ def test_failing_requests_alert(tmp_path) -> None:
     series = {requests % "ok": "0+3x120", requests % "no_worker": "0+1x120"}
     labels = {"severity": "page", "region": "us"}
     name = "KVCompassErrorShare"
-    alert = fires(name, labels)
-    alert["exp_alerts"][0]["exp_annotations"] = annotations(name, labels, value="25%")
     evaluate(tmp_path, series, at="1m", alert_rule_test=[fires(name)])
-    evaluate(tmp_path, series, at="5m", alert_rule_test=[alert])
+    evaluate(tmp_path, series, at="5m", alert_rule_test=[expected(name, labels, value="25%")])
+
+
+def test_failures_of_a_quiet_region_page_nobody(tmp_path) -> None:
+    """us: every request fails, one in 15 s; eu: every one, 3 in 15 s; asia: 12 in 15 s, of very many."""
+    requests = 'kvcompass_edge_requests_total{region="%s", outcome="%s"}'
+    series = {
+        requests % ("us", "no_worker"): " ".join(str(i // 3) for i in range(120)),
+        requests % ("eu", "no_worker"): "0+1x120",
+        requests % ("asia", "ok"): "0+100x120",
+        requests % ("asia", "no_worker"): "0+4x120",
+    }
+    name, labels = "KVCompassErrorShare", {"severity": "page", "region": "eu"}
+    evaluate(tmp_path, series, at="9m", alert_rule_test=[expected(name, labels, value="100%")])
+
+
+def test_clients_that_are_refused_alert_where_they_are_many(tmp_path) -> None:
+    """us: half, by both; eu: a quarter; asia: all, one in 15 s."""
+    requests = 'kvcompass_edge_requests_total{region="%s", outcome="%s"}'
+    series = {
+        requests % ("us", "ok"): "0+2x120",
+        requests % ("us", "unauthorized"): "0+1x120",
+        requests % ("us", "engine_refused"): "0+1x120",
+        requests % ("eu", "ok"): "0+3x120",
+        requests % ("eu", "unauthorized"): "0+1x120",
+        requests % ("asia", "unauthorized"): " ".join(str(i // 3) for i in range(120)),
+    }
+    name, labels = "KVCompassClientsRefused", {"severity": "ticket", "region": "us"}
+    evaluate(tmp_path, series, at="4m", alert_rule_test=[fires(name)])
+    evaluate(tmp_path, series, at="9m", alert_rule_test=[expected(name, labels, value="50%")])
+
+
+def test_slow_first_bytes_page_where_there_are_enough_of_them(tmp_path) -> None:
+    """us: all within 13 s; eu: within 8 s; asia: as us, and too few to say."""
+    bucket = 'kvcompass_edge_ttft_seconds_bucket{region="%s", le="%s"}'
+    series = {
+        bucket % (region, bound): f"0+{int(slow <= bound)}x120"
+        for region, slow in (("us", 13), ("eu", 8), ("asia", 13))
+        for bound in (5, 8, 13, 21)
+    }
+    series |= {bucket % (region, "+Inf"): "0+1x120" for region in ("us", "eu", "asia")}
+    requests = 'kvcompass_edge_requests_total{region="%s", outcome="ok"}'
+    series |= {requests % region: "0+1x120" for region in ("us", "eu")}
+    series[requests % "asia"] = " ".join(str(i // 3) for i in range(120))
+    name, labels = "KVCompassTtftSlow", {"severity": "page", "region": "us"}
+    evaluate(tmp_path, series, at="4m", alert_rule_test=[fires(name)])
+    evaluate(tmp_path, series, at="9m", alert_rule_test=[expected(name, labels, value="12.75s")])
+
+
+@pytest.mark.parametrize(
+    ("alert", "sick", "well", "labels", "value"),
+    [
+        (
+            "KVCompassQueuesLong",
+            {
+                'kvcompass_edge_worker_queue_ms{instance="e", worker="w", worker_region="us"}': "0x300",
+                'kvcompass_edge_worker_queue_ms{instance="f", worker="w", worker_region="us"}': "10001x300",
+            },
+            {'kvcompass_edge_worker_queue_ms{instance="e", worker="v", worker_region="us"}': "10000x300"},
+            {"worker": "w", "worker_region": "us"},
+            "10k",
+        ),
+        (
+            "KVCompassWrongClaims",
+            {'kvcompass_edge_wrong_claims_total{instance="e", worker="w"}': "0+1x300"},
+            {'kvcompass_edge_wrong_claims_total{instance="e", worker="v"}': "0x11 1x11 2x11 3x11 4x300"},
+            {"worker": "w"},
+            "12",
+        ),
+        (
+            "KVCompassKeysNotRegistered",
+            {'kvcompass_worker_agent_unregistered_keys{worker="w", region="us"}': "7x300"},
+            {'kvcompass_worker_agent_unregistered_keys{worker="v", region="us"}': "0x300"},
+            {"worker": "w", "region": "us"},
+            "7",
+        ),
+        (
+            "KVCompassConnectionsTurnedAway",
+            {
+                'kvcompass_http_cut_connections_total{instance="e", listener="peer",'
+                ' reason="too_many"}': "0+1x300"
+            },
+            {
+                'kvcompass_http_cut_connections_total{instance="e", listener="peer",'
+                ' reason="stalled"}': "0+1x300"
+            },
+            {"instance": "e", "listener": "peer"},
+            "",
+        ),
+        (
+            "KVCompassPeersDenied",
+            {
+                'kvcompass_edge_peer_requests_total{instance="e", region="us", origin="unknown",'
+                ' outcome="unauthorized"}': "1+1x300"
+            },
+            {
+                'kvcompass_edge_peer_requests_total{instance="f", region="us", origin="eu",'
+                ' outcome="ok"}': "0+1x300"
+            },
+            {"instance": "e", "region": "us"},
+            "",
+        ),
+        (
+            "KVCompassKeyNotTaken",
+            {
+                'kvcompass_edge_retries_total{instance="e", region="us", cause="status_403"}': "0+1x300",
+            },
+            {
+                'kvcompass_edge_retries_total{instance="f", region="us", cause="status_503"}': "0+1x300",
+            },
+            {"instance": "e", "region": "us"},
+            "",
+        ),
+        (
+            "KVCompassFilesRunOut",
+            {
+                'process_open_fds{job="edge", instance="e"}': "900x300",
+                'process_max_fds{job="edge", instance="e"}': "1000x300",
+            },
+            {
+                'process_open_fds{job="edge", instance="f"}': "800x300",
+                'process_max_fds{job="edge", instance="f"}': "1000x300",
+                'process_open_fds{job="another", instance="g"}': "1000x300",
+                'process_max_fds{job="another", instance="g"}': "1000x300",
+            },
+            {"instance": "e"},
+            "90%",
+        ),
+    ],
+)
+def test_what_lasts_alerts_and_what_is_well_does_not(
+    tmp_path, alert: str, sick: dict[str, str], well: dict[str, str], labels: dict[str, str], value: str
+) -> None:
+    evaluate(tmp_path, sick | well, at="4m", alert_rule_test=[fires(alert)])
+    told = expected(alert, {**labels, "severity": "ticket"}, value=value)
+    evaluate(tmp_path, sick | well, at="20m", alert_rule_test=[told])
+
+
+def test_a_plan_that_was_not_taken_alerts_at_once_and_for_a_while(tmp_path) -> None:
+    applies = 'kvcompass_plan_applies_total{instance="%s", outcome="%s"}'
+    series = {
+        applies % ("u", "failed"): "0x11 1x60",
+        applies % ("u", "unsigned"): "0x72",
+        applies % ("v", "refused"): "0x11 1x60",
+    }
+    name, labels = "KVCompassPlanChangeFailed", {"instance": "u", "outcome": "failed", "severity": "ticket"}
+    evaluate(tmp_path, series, at="90s", alert_rule_test=[expected(name, labels)])
+    evaluate(tmp_path, series, at="5m", alert_rule_test=[fires(name)])
 
 
 def test_a_worker_that_nobody_hears_at_home_alerts_wherever_it_is_known_else(tmp_path) -> None:
@@ -244,11 +412,8 @@ def test_a_worker_that_nobody_hears_at_home_alerts_wherever_it_is_known_else(tmp
     name = "KVCompassWorkerLoadUnknown"
     unheard = [("us-0", "b"), ("us-1", "b"), ("us-0", "c")]
     labels = [{"instance": edge, "worker": worker, "severity": "ticket"} for edge, worker in unheard]
-    alert = fires(name, *labels)
-    for each in alert["exp_alerts"]:
-        each["exp_annotations"] = annotations(name, each["exp_labels"])
     evaluate(tmp_path, series, at="30s", alert_rule_test=[fires(name)])
-    evaluate(tmp_path, series, at="2m", alert_rule_test=[alert])
+    evaluate(tmp_path, series, at="2m", alert_rule_test=[expected(name, *labels)])
 
 
 @pytest.mark.parametrize(
@@ -269,18 +434,24 @@ def test_what_is_replaced_or_overtaken_again_and_again_alerts(tmp_path, metric: 
     """Once every 5 s; and once a minute, as connections that break do."""
     often, now_and_then = metric % 'instance="x", region="us"', metric % 'instance="y", region="us"'
     series = {often: "0+1x120", now_and_then: "0x11 1x11 2x11 3x11 4x11 5x11 6x11 7x11 8x11 9x11"}
-    fired = fires(
-        alert, {"instance": "x", "severity": "page" if alert == "KVCompassTwoSpeakForOne" else "ticket"}
-    )
-    fired["exp_alerts"][0]["exp_annotations"] = annotations(alert, {"instance": "x"})
+    severity = "page" if alert == "KVCompassTwoSpeakForOne" else "ticket"
+    fired = expected(alert, {"instance": "x", "severity": severity})
     evaluate(tmp_path, series, at="1m", alert_rule_test=[fires(alert)])
     evaluate(tmp_path, series, at="8m", alert_rule_test=[fired])
+
+
+def expected(name: str, *labels: dict[str, str], value: str = "") -> dict[str, Any]:
+    """Alerts with these labels, and the rule's words."""
+    told = fires(name, *labels)
+    for each in told["exp_alerts"]:
+        each["exp_annotations"] = annotations(name, each["exp_labels"], value)
+    return told
 
 
 def annotations(name: str, labels: dict[str, str], value: str = "") -> dict[str, str]:
     """The rule's, with its labels filled in."""
     (alert,) = [alert for alert in alerts() if alert.name == name]
-    summary = alert.summary.replace("{{ $value | humanizePercentage }}", value)
+    summary = re.sub(r"{{ \$value \| \w+ }}", value, alert.summary)
     for label, text in labels.items():
         summary = summary.replace(f"{{{{ $labels.{label} }}}}", text)
     assert "{{" not in summary

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import pytest
+from structlog.testing import capture_logs
 
 from kvcompass.roles.index_follower import FollowerState
 from services.edge.readiness import Readiness
+from services.edge.state_log import StateLog
 
 
 @dataclass
@@ -56,7 +58,30 @@ def test_what_keeps_it_from_starting_comes_before_what_only_degrades_it() -> Non
     assert readiness.public() == told
 
 
+@pytest.mark.parametrize("state", list(FollowerState))
+def test_one_blind_shard_makes_the_edge_blind(state: FollowerState) -> None:
+    assert ready(FollowerState.EXACT, state).blind == state.is_blind
+
+
 def test_draining_is_no_degradation() -> None:
     readiness = ready(FollowerState.STALE)
     readiness.draining = True
     assert readiness.public() == {"ready": False, "state": "draining", "reasons": ["draining"]}
+
+
+def test_each_change_of_state_is_logged_once() -> None:
+    shard = Shard(0, FollowerState.ABSENT)
+    readiness = WithoutDetails([shard], lambda: 0)  # type: ignore[list-item]
+    readiness.warm = True
+    log = StateLog(readiness)
+    with capture_logs() as lines:
+        for state in (FollowerState.ABSENT, FollowerState.EXACT, FollowerState.STALE, FollowerState.EXACT):
+            shard.now = state
+            log.look()
+            log.look()
+    assert [(line["log_level"], line["state"], line["reasons"]) for line in lines] == [
+        ("info", "starting", ["shard 0 is not loaded"]),
+        ("info", "ready", []),
+        ("warning", "degraded", ["shard 0 is stale"]),
+        ("info", "ready", []),
+    ]

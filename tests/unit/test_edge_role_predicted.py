@@ -86,7 +86,8 @@ def test_a_wrong_prediction_is_no_wrong_claim_and_costs_belief() -> None:
     edge.serve(cached=0)
     assert (edge.outcome.wrong_claim, edge.outcome.wrong_prediction) == (False, True)
     assert edge.outcome.belief < 1.0
-    assert (edge.role.wrong_claims, edge.role.wrong_predictions) == (0, 1)
+    assert (edge.role.wrong_claims, edge.role.wrong_predictions) == ({}, {"us-0": 1})
+    assert edge.role.state(edge.now_us)["wrong_predictions"] == 1
     lower = edge.outcome.belief
     edge.serve(cached=4_000)
     assert edge.outcome.belief > lower

@@ -69,7 +69,10 @@ def test_a_hit_counts_only_when_the_engine_reused_the_claim(
     outcome = edge.role.finished("r", reused, edge.now_us)
     assert outcome is not None
     assert (outcome.cross_region_hit, outcome.wrong_claim) == (hit, wrong)
-    assert (edge.role.cross_region_hits, edge.role.wrong_claims) == (hit, wrong)
+    assert edge.role.cross_region_hits == ({"eu": 1} if hit else {})
+    assert edge.role.wrong_claims == ({"eu-0": 1} if wrong else {})
+    state = edge.role.state(edge.now_us)
+    assert (state["cross_region_hits"], state["wrong_claims"]) == (hit, wrong)
     assert (outcome.belief < 1.0) == wrong
 
 

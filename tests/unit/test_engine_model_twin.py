@@ -139,7 +139,8 @@ def test_what_happens_does_not_depend_on_when_one_looks(
     assert told(quiet.take_batches()) == told(watched.take_batches())
     load = quiet.load(FOREVER)
     assert (load.running, load.waiting, load.used_tokens, load.decoding) == (0, 0, 0, 0)
-    assert load.host_used_tokens <= load.host_capacity_tokens == config.host_cache_tokens
+    assert quiet.cache.dram_blocks <= quiet.cache.dram_capacity_blocks
+    assert quiet.cache.dram_capacity_blocks * config.page_size == config.host_cache_tokens
     assert (load.waiting_tokens, load.waiting_uncached_tokens) == (0, 0)
     assert quiet.cache.free_blocks + quiet.cache.resident_blocks == quiet.cache.capacity_blocks
     assert quiet.next_deadline_us() is None

@@ -136,6 +136,18 @@ def test_silence_makes_a_view_stale_but_it_is_kept():
     assert f.follower.state(STALE_US + 2) is FollowerState.EXACT
 
 
+def test_decisions_are_blind_by_a_shard_that_is_not_loaded_or_not_heard_of():
+    f = Followed()
+    assert f.follower.state(0).is_blind
+    f.following()
+    assert not f.follower.state(STALE_US).is_blind
+    f.follower.stream_ended(ResubscribeReason.LOST)
+    assert not f.follower.state(STALE_US).is_blind, "it is catching up"
+    assert f.follower.state(STALE_US + 1).is_blind
+    f.follower.forget()
+    assert f.follower.state(STALE_US + 1).is_blind
+
+
 def test_a_restarted_unit_is_followed_only_from_its_snapshot_on():
     f = Followed().following()
     f.epoch, f.tables, f.sequence = 8, DictTables(), 0

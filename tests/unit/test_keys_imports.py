@@ -15,7 +15,7 @@ print(sorted({"numba", "llvmlite", "grpc", "asyncio"} & set(sys.modules)))
 AGENT = """
 import sys
 import services.worker_agent.__main__
-print(sorted({"numba", "llvmlite", "tokenizers", "jinja2"} & set(sys.modules)))
+print(sorted({"numba", "llvmlite", "tokenizers", "jinja2", "fastapi"} & set(sys.modules)))
 """
 
 

@@ -1,5 +1,7 @@
 """Keys against their naive twin, and the laws a fleet leans on."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -74,9 +76,11 @@ def test_namespaces_are_equal_only_when_their_fields_are(one: list[str], other: 
     assert make(one) == naive_namespace(["kvcompass", "1", *one])
 
 
-def test_key_version_and_salt_change_every_key() -> None:
+def test_key_version_and_salt_change_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = array([1, 2, 3])
-    spaces = (namespace(MODEL, ""), namespace(MODEL, "s"), namespace(MODEL, "", key_version=2))
+    spaces = [namespace(MODEL, ""), namespace(MODEL, "s")]
+    monkeypatch.setattr(sys.modules[namespace.__module__], "KEY_VERSION", 2)
+    spaces.append(namespace(MODEL, ""))
     assert len({int(prefix_keys(space, tokens, array([3]))[0]) for space in spaces}) == 3
 
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.load_factor import BusySample, peak_load_factor
-from lab.ports import LoopbackPorts
+from lab.ports import LoopbackPorts, NoFreePortError
 from lab.record import Record
 from lab.report import error_counts, policy_report
 from lab.toml import dump_toml
+from tests.models.ports import free_ports
 
 BASE = Record(request_id="r", region="us", kind="document", family="f", sent_ms=0.0, late_ms=0.0)
 
@@ -85,11 +86,21 @@ def test_settings_survive_toml(values: dict[str, object]) -> None:
     assert tomllib.loads(dump_toml(values)) == values  # type: ignore[arg-type]
 
 
-def test_ports_are_distinct_and_free() -> None:
-    ports = LoopbackPorts(random.Random(1))
-    addresses = [ports.address() for _ in range(50)]
-    assert len(set(addresses)) == 50
+def test_ports_are_distinct_free_and_of_the_range_that_is_theirs() -> None:
+    first = free_ports(50)
+    ports = LoopbackPorts(random.Random(1), range(first, first + 50))
+    addresses = [ports.address() for _ in range(40)]
+    assert len(set(addresses)) == 40
     for address in addresses:
         host, _, port = address.rpartition(":")
+        assert first <= int(port) < first + 50
         with socket.socket() as listener:
             listener.bind((host, int(port)))
+
+
+def test_a_range_that_has_no_more_ports_is_an_error() -> None:
+    first = free_ports(1)
+    ports = LoopbackPorts(random.Random(1), range(first, first + 1))
+    assert ports.address() == f"127.0.0.1:{first}"
+    with pytest.raises(NoFreePortError, match=f"between {first} and {first + 1}"):
+        ports.address()

@@ -74,7 +74,7 @@ class Couple:
 
 LEFT_OUT = tuple(step for step in STEPS if step.startswith("unit"))
 """`kvcompass plan apply --without` the worker: its agent hears nothing of the version."""
-LEASES_MS = st.integers(250, 3_000)
+LEASES_MS = st.integers(600, 3_000)
 GAPS = st.lists(st.integers(0, 2_000), min_size=5, max_size=5)
 """Between two steps, in thousandths of the longer lease."""
 

@@ -1,10 +1,15 @@
 """Each mistake in a plan gets one message, under its TOML path; several mistakes get several."""
 
+from dataclasses import replace
+
 import pytest
 
-from kvcompass.errors import PlanError
-from kvcompass.plan import parse_plan
+from kvcompass.errors import KVCompassError, PlanError
+from kvcompass.index import index_shape
+from kvcompass.plan import assign_text, dump_plan, parse_plan
+from kvcompass.plan.model import IndexRule
 from kvcompass.plan.parse import decode_plan
+from kvcompass.plan.sections import TABLE_ENTRIES_MAX
 from tests.models.example_plan import EXAMPLE_TEXT, THREE_REGIONS
 
 US_0 = 'url = "http://worker-us-0.us.example.net:30000"'
@@ -63,13 +68,13 @@ FAULTS = [
         None,
         "at most 1000",
     ),
-    ("lease of a moment", "lease_ms = 3_000", "lease_ms = 1", "routing.lease_ms", "not in 250.."),
+    ("lease of a moment", "lease_ms = 3_000", "lease_ms = 1", "routing.lease_ms", "not in 600.."),
     (
         "lease shorter than the longest way and back",
-        "lease_ms = 3_000",
-        "lease_ms = 300",
+        "eu = 160.0",
+        "eu = 1600.0",
         "routing.lease_ms",
-        "160 ms one way; more than 320",
+        "1600 ms one way; more than 3200",
     ),
     (
         "loads older than a lease",
@@ -77,6 +82,55 @@ FAULTS = [
         "broadcast_period_ms = 1_501",
         "routing.broadcast_period_ms",
         "at most half of routing.lease_ms, 1500",
+    ),
+    (
+        "loads told without a pause",
+        "broadcast_period_ms = 100",
+        "broadcast_period_ms = 19",
+        "routing.broadcast_period_ms",
+        "not in 20..",
+    ),
+    (
+        "disbelief that fades at once",
+        "lease_ms = 3_000",
+        "belief_recovery_ms = 999",
+        "routing.belief_recovery_ms",
+        "not in 1000..",
+    ),
+    (
+        "belief that never moves",
+        "lease_ms = 3_000",
+        "belief_weight = 0.009",
+        "routing.belief_weight",
+        "at least 0.01 and at most 1",
+    ),
+    (
+        "loads that never move",
+        "lease_ms = 3_000",
+        "ewma_weight = 0.009",
+        "routing.ewma_weight",
+        "at least 0.01 and at most 1",
+    ),
+    (
+        "queue scale in seconds",
+        "queue_scale_ms = 200.0",
+        "queue_scale_ms = 0.2",
+        "routing.queue_scale_ms",
+        "at least 1 and at most 60000",
+    ),
+    (
+        "queue scale in microseconds",
+        "queue_scale_ms = 200.0",
+        "queue_scale_ms = 200_000",
+        "routing.queue_scale_ms",
+        "at least 1 and at most 60000",
+    ),
+    (
+        "price without bounds",
+        "capacity_price_max = 8.0",
+        "capacity_price_max = 1_001",
+        "routing.capacity_price_max",
+        "at most 1000",
     ),
     ("negative tokens", "lease_ms = 3_000", "decode_tokens = -1", "routing.decode_tokens", "not in 0"),
     # Identities and places.
@@ -108,7 +162,13 @@ FAULTS = [
         "worker[0].holdings",
         "'events', 'predicted'",
     ),
-    ("no time to live", "lease_ms = 3_000", "predicted_ttl_ms = 0", "routing.predicted_ttl_ms", "not in 1.."),
+    (
+        "no time to live",
+        "lease_ms = 3_000",
+        "predicted_ttl_ms = 999",
+        "routing.predicted_ttl_ms",
+        "not in 1000..",
+    ),
     (
         "one URL spelt twice",
         "http://worker-us-1.us",
@@ -143,6 +203,39 @@ FAULTS = [
         "edge.us.example.net:8002",
         "unit[1].address",
         "edge[0].grpc_address",
+    ),
+    *(
+        (
+            f"{name} that binds",
+            f"{name} = {rest}",
+            f'{name} = "{host}:77"',
+            path,
+            "others dial it: write a name",
+        )
+        for name, rest, host, path in (
+            ("address", '"edge.us.example.net:8000"', "0.0.0.0", "edge[0].address"),
+            ("peer_address", '"edge.us.example.net:8001"', "[::]", "edge[0].peer_address"),
+            ("grpc_address", '"edge.us.example.net:8002"', "[0:0::0]", "edge[0].grpc_address"),
+            ("ops_address", '"edge.us.example.net:9000"', "0.0.0.0", "edge[0].ops_address"),
+            ("address", '"unit-0.us.example.net:8100"', "0.0.0.0", "unit[0].address"),
+            ("ops_address", '"unit-0.us.example.net:9100"', "[::]", "unit[0].ops_address"),
+            ("ops_address", '"worker-us-0.us.example.net:9200"', "0.0.0.0", "worker[0].ops_address"),
+        )
+    ),
+    *(
+        (
+            f"an agent at {taken}",
+            "worker-us-0.us.example.net:9200",
+            there,
+            "worker[0].ops_address",
+            f"is already {taken}; give the operations listener of its agent",
+        )
+        for there, taken in (
+            ("EDGE.us.example.net:9000", "edge[0].ops_address"),
+            ("edge.us.example.net:8001", "edge[0].peer_address"),
+            ("unit-1.eu.example.net:9100", "unit[1].ops_address"),
+            ("unit-1.eu.example.net:8100", "unit[1].address"),
+        )
     ),
     ("workers without an edge", US_EDGE, US_EDGE.replace('"us"', '"eu"'), "region[0].id", "no edge"),
     # Shards, tables and slots.
@@ -192,6 +285,20 @@ FAULTS = [
         "index.slots_given",
         "a 32-bit value has 16 slots",
     ),
+    (
+        "more entries than a table can have",
+        "expected_entries = 1_000_000",
+        "expected_entries = 400_000_000",
+        "index.expected_entries",
+        "not in 1..390000000",
+    ),
+    (
+        "fewer entries than a prompt has",
+        "slots_given = [2, 2, 2]",
+        "worker_entries_max = 41",
+        "index.worker_entries_max",
+        "less than the 42 rungs of one long prompt",
+    ),
     ("half a place", US_0_PLACE, "table = 0\n", "worker[0].slot", "both"),
     ("no place", US_0_PLACE, "", "worker[0].table", "plan assign"),
     # Lengths.
@@ -208,6 +315,13 @@ FAULTS = [
         "context_length = 100",
         "model.context_length",
         "128",
+    ),
+    (
+        "more rungs than a prompt should have keys",
+        "context_length = 32_768",
+        "context_length = 67_000_000",
+        "lengths.quantum",
+        "128 with lengths.stretch 0.75 makes more than 1024 rungs",
     ),
     ("stretch beyond two quanta", "stretch = 0.75", "stretch = 1.5", "lengths.stretch", "at most 1.4"),
     ("unknown policy", 'policy = "ladder"', 'policy = "stairs"', "lengths.policy", "'ladder', 'paper'"),
@@ -370,6 +484,66 @@ def test_a_missing_section_is_one_fault(section: str) -> None:
 def test_a_table_that_was_never_given_is_a_fault_of_its_workers() -> None:
     faults = faults_of(EXAMPLE_TEXT.replace("slots_given = [2, 2, 2]", "slots_given = [2, 2]"))
     assert [path for path, _ in faults] == ["worker[4].slot", "worker[5].slot"]
+
+
+def example_with(*changes: tuple[str, str]) -> str:
+    text = EXAMPLE_TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+ASIA_1_PLACE = "table = 2\nslot = 1\n"
+
+
+@pytest.mark.parametrize("slots_given", ["[]", "[2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"])
+@pytest.mark.parametrize("table", [32, 4_095])
+def test_a_slip_of_a_table_number_must_not_cost_thousands_of_tables(table: int, slots_given: str) -> None:
+    text = example_with(("[2, 2, 2]", slots_given), (ASIA_1_PLACE, f"table = {table}\nslot = 0\n"))
+    ((path, message),) = faults_of(text)
+    assert path == "worker[5].table"
+    assert message.startswith(f"{table}: every shard and lookup has all tables up to it")
+    assert "lower than 32, or leave out table and slot" in message
+    with pytest.raises(PlanError, match="lower than 32"):
+        assign_text(text)
+
+
+def test_tables_that_were_given_one_after_the_other_are_no_slip() -> None:
+    """A fleet of one worker that was replaced 1,000 times, and none of its places given again."""
+    given = f"[2, 2, 1, {', '.join(['16'] * 60)}, 1]"
+    text = example_with(("[2, 2, 2]", given), (ASIA_1_PLACE, "table = 63\nslot = 0\n"))
+    assert parse_plan(text).tables == 64
+    near = example_with(("[2, 2, 2]", "[]"), (ASIA_1_PLACE, "table = 31\nslot = 0\n"))
+    assert parse_plan(near).tables == 32
+
+
+def test_a_stretch_of_almost_nothing_is_a_fault() -> None:
+    lengths = (("stretch = 0.75", "stretch = 0.01"), ("32_768", "1_048_576"))
+    ((path, message),) = faults_of(example_with(*lengths))
+    assert path == "lengths.stretch"
+    assert "0.01 with lengths.quantum 128 makes more than 1024 rungs" in message
+    assert parse_plan(example_with(*lengths, ('policy = "ladder"', 'policy = "paper"'))).regions
+
+
+def test_rungs_are_not_counted_without_end() -> None:
+    text = example_with(("block_size = 16", "block_size = 1"), ("quantum = 128", "quantum = 1"))
+    assert len(faults_of(text.replace("32_768", "67_000_000").replace("0.75", "1.4"))) == 1
+
+
+def test_a_worker_may_register_no_fewer_entries_than_a_pair_of_regions_has_lengths() -> None:
+    paper = (('policy = "ladder"', 'policy = "paper"\nlevels = 6'),)
+    few = example_with(*paper, ("slots_given = [2, 2, 2]", "worker_entries_max = 5"))
+    assert [path for path, _ in faults_of(few)] == ["index.worker_entries_max"]
+    assert parse_plan(few.replace("worker_entries_max = 5", "worker_entries_max = 6")).regions
+
+
+@pytest.mark.parametrize(("bits", "layout"), [(32, "fingerprints"), (64, "fingerprints"), (32, "paper")])
+def test_the_largest_table_of_a_plan_is_one_that_an_edge_can_make(bits: int, layout: str) -> None:
+    rule = IndexRule(bits, layout, TABLE_ENTRIES_MAX)
+    shape = index_shape(parse_plan(dump_plan(replace(THREE_REGIONS, index=rule))))
+    with pytest.raises(KVCompassError, match="do not fit one table"):
+        replace(shape, expected_entries=TABLE_ENTRIES_MAX + 2_000_000)
 
 
 def test_an_empty_matrix_names_every_row() -> None:

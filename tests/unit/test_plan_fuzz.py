@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcompass.errors import PlanError
+from kvcompass.index import index_shape
 from kvcompass.levels import clipped_lengths, query_plan
 from kvcompass.plan import assign_text, dump_plan, parse_plan
 from kvcompass.plan.layout import layout_fields
@@ -49,7 +50,7 @@ def take(text: str) -> None:
     clipped_lengths(plan)
     layout_fields(plan)
     with contextlib.suppress(PlanError):
-        parse_plan(assign_text(text))
+        index_shape(parse_plan(assign_text(text)))
 
 
 @settings(deadline=None, max_examples=100)

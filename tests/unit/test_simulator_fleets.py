@@ -124,7 +124,7 @@ def test_linear_rates_cost_each_token_the_same() -> None:
     timing, beta = fleet.engines[0].timing, fleet.plan.workers[0].prefill_ms_per_token
     assert timing.prefill_us(0, 10_000) == round(1e3 * beta * 10_000)
     assert timing.prefill_us(20_000, 10_000) == timing.prefill_us(0, 10_000)
-    assert timing.decode_step_us(0) == timing.decode_step_us(200_000)
+    assert timing.decode_ms_per_context_token == 0.0
 
 
 def test_options_reach_plan_and_engines() -> None:

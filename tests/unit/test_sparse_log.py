@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from services.worker_agent.sparse_log import SparseLog
+from services.runtime.sparse_log import SparseLog
 
 
 class Written:

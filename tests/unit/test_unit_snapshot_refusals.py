@@ -13,7 +13,7 @@ import pytest
 
 from kvcompass.plan.layout import layout_fields
 from kvcompass.roles.messages import Watermark
-from kvcompass.roles.unit_snapshot import restored_unit, snapshot_bytes_most
+from kvcompass.roles.unit_snapshot import restore_tables, snapshot_bytes_most
 from kvcompass.roles.unit_snapshot_bytes import (
     FORMAT,
     MAGIC,
@@ -92,9 +92,7 @@ def test_another_shards_is_refused():
     plan = replication_plan(shards=2)
     mine = written(settled_unit(plan, {}))
     with pytest.raises(SnapshotRefusedError, match="path of its own") as caught:
-        restored_unit(
-            mine, plan, "unit-1", epoch=1, layout=layout_fields(plan), tables=real_tables(plan, 1), now_us=0
-        )
+        restore_tables(mine, plan, "unit-1", layout=layout_fields(plan), tables=real_tables(plan, 1))
     assert caught.value.outcome is RestoreOutcome.SHARD
 
 

@@ -11,9 +11,10 @@ from kvcompass.roles.index_follower import FollowerState
 from kvcompass.roles.maintenance_unit import MaintenanceUnit
 from kvcompass.roles.restored_from import RestoredFrom
 from kvcompass.roles.unit_bounds import UnitBounds
-from kvcompass.roles.unit_snapshot import restored_unit, snapshot_of
+from kvcompass.roles.unit_snapshot import snapshot_of
 from tests.models.replication_fleet import WORKERS, S, replication_plan
 from tests.models.replication_world import MS, EdgeNode, Faults, World
+from tests.models.unit_snapshots import restored_unit
 
 PLAN = replication_plan()
 SHAPE = index_shape(PLAN)

@@ -16,6 +16,7 @@ from kvcompass.roles.upstream_probe import SILENT
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
+from services.runtime.stream_end import reason_of
 from services.wire import rpc
 
 _ENDED: Final = "the stream was ended at the other side"
@@ -96,7 +97,7 @@ class IndexFeed:
         except ProtocolError as error:
             return Resubscribe(ResubscribeReason.BROKEN, str(error))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            return Resubscribe(_reason(error), _why(error))
+            return Resubscribe(_reason(error), reason_of(error))
         finally:
             call.cancel()
 
@@ -133,7 +134,7 @@ class IndexFeed:
         except TimeoutError:
             return SILENT
         except (ProtocolError, grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            return _why(error)
+            return reason_of(error)
         finally:
             call.cancel()
 
@@ -157,9 +158,3 @@ def _reason(error: Exception) -> ResubscribeReason:
     """An edge of the version before answers UNIMPLEMENTED: it is well, and cannot serve."""
     unimplemented = isinstance(error, grpc.aio.AioRpcError) and error.code() is grpc.StatusCode.UNIMPLEMENTED
     return ResubscribeReason.UNAVAILABLE if unimplemented else ResubscribeReason.LOST
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return str(error)

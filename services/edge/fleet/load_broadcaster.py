@@ -8,21 +8,21 @@ import grpc.aio
 from kvcompass.errors import ProtocolError
 from kvcompass.fleet.load import RegionLoad
 from kvcompass.plan.model import Plan
+from kvcompass.roles.backoff import refused_us
 from kvcompass.roles.edge import EdgeRole
-from kvcompass.roles.messages import STREAM_FIELD, Handshake, LoadReply, Refusal, RegionBroadcast
+from kvcompass.roles.messages import Acknowledgement, Handshake, LoadReply, Refusal, RegionBroadcast
 from services.edge.metrics import EdgeMetrics
 from services.runtime.epoch import now_us
 from services.runtime.grpc_transport import Dialer
 from services.runtime.logs import get_logger
+from services.runtime.new_backoff import new_backoff
+from services.runtime.stream_end import reason_of
 from services.wire.rpc import exchange_load, read
 
 _REPLY_S = 5.0
 """For the answer to a handshake."""
 _WRITE_S = 2.0
 """For one message to be taken by the transport."""
-_RECONNECT_S = 0.5
-_REFUSED_S = 5.0
-"""A refusal lasts until somebody changes a plan."""
 
 
 _Call = grpc.aio.StreamStreamCall[RegionBroadcast, LoadReply]
@@ -90,6 +90,7 @@ class LoadBroadcaster:
         self._handshake = replace(self._handshake, plan_version=plan.plan_version)
         self._peers = {edge.id: edge.grpc_address for edge in plan.edges if edge.region != self._region}
         self._mailboxes = {edge_id: self._mailboxes.get(edge_id) or _Mailbox() for edge_id in self._peers}
+        self._lost = {edge_id: why for edge_id, why in self._lost.items() if edge_id in self._peers}
         self._peers_changed.set()
         if self._group is None:
             return
@@ -118,6 +119,7 @@ class LoadBroadcaster:
                 self._metrics.loads.labels("own", use).inc()
 
     async def _follow(self, edge_id: str) -> None:
+        backoff = new_backoff()
         async with self._dialer.channel(self._peers[edge_id]) as channel:
             while True:
                 # A stream is open all the while, whether or not a broadcast is due: by it this edge learns
@@ -126,18 +128,20 @@ class LoadBroadcaster:
                 try:
                     refusal = await self._stream(channel, edge_id)
                     reason = f"refused, {refusal.field}: {refusal.message}"
-                    pause_s = _RECONNECT_S if refusal.field == STREAM_FIELD else _REFUSED_S
+                    pause_us = backoff.next_us(least_us=refused_us(refusal.field))
                 except (
                     grpc.aio.AioRpcError,
                     asyncio.InvalidStateError,
                     ProtocolError,
                     TimeoutError,
                 ) as error:
-                    reason, pause_s = type(error).__name__, _RECONNECT_S
+                    if edge_id not in self._lost:
+                        backoff.reset()
+                    reason, pause_us = reason_of(error), backoff.next_us()
                 if self._lost.get(edge_id) != reason:
                     self._lost[edge_id] = reason
                     self._log.warning("peer edge lost", peer=edge_id, reason=reason)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_us / 1e6)
 
     async def _stream(self, channel: grpc.aio.Channel, edge_id: str) -> Refusal:
         """Sends what the mailbox gets. Returns when the peer refuses; raises when the stream breaks."""
@@ -150,6 +154,8 @@ class LoadBroadcaster:
                 reply = await read(call)
             if isinstance(reply, Refusal):
                 return reply
+            if not isinstance(reply, Acknowledgement):
+                raise ProtocolError("the peer's first message is no acknowledgement", field="message")
             self._lost.pop(edge_id, None)
             self._log.info("peer edge reached", peer=edge_id)
             return await self._send_on(call, mailbox)

@@ -16,6 +16,8 @@ from services.edge.requests import errors
 from services.edge.requests.exchange import Exchange, Header
 from services.edge.requests.request_body import Endpoint
 from services.runtime.epoch import now_us
+from services.runtime.logs import get_logger
+from services.runtime.sparse_log import SparseLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class AttemptLoop:
         self._hops = hops
         self._forwarder = forwarder
         self._metrics = metrics
+        self._log = SparseLog(get_logger("attempts"))
 
     async def run(self, cargo: Cargo, trip: Trip) -> Result:
         """The last attempt's result. Errors: ApiError when not one could be made."""
@@ -74,6 +77,13 @@ class AttemptLoop:
             if isinstance(latest, Served):
                 return latest
             result = latest
+            if isinstance(latest, Refused) and latest.denied_by is not None:
+                self._log.warning(
+                    "key not taken: give both sides one, and start this edge anew",
+                    setting=latest.denied_by.value,
+                    status=latest.status,
+                    by=step.peer or step.worker_id,
+                )
         if result is None:
             raise errors.no_worker(step.message if step is not None else "No attempt is allowed.")
         return result

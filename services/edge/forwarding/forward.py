@@ -10,7 +10,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from kvcompass.roles.attempts import Fault
-from services.edge.forwarding.results import Broke, Refused, Result, Served
+from services.edge.forwarding.results import Broke, Denier, Refused, Result, Served
 from services.edge.forwarding.upstream import Upstream, UpstreamAnswer, UpstreamError
 from services.edge.requests.event_stream import EventStream
 from services.edge.requests.exchange import Exchange, Header
@@ -19,8 +19,9 @@ from services.edge.settings import Limits, Timeouts
 
 RETRIED_STATUSES = frozenset({502, 503, 504})
 """They say "not here, not now". A 500 may be the request's own fault: it is passed on, not spread."""
+DENIED_STATUSES = frozenset({401, 403})
+"""The client was let in before, so it is a key of this edge's that is not taken."""
 _DEFAULT_RETRY_AFTER_S = 1.0
-_UNAUTHORIZED = 401
 _DROPPED = frozenset(
     (
         *("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer"),
@@ -86,8 +87,9 @@ class Forwarder:
                 on_headers(answer)
                 # An edge that refuses by itself names no worker: what it says is not for the client.
                 own_refusal = bool(hop.peer) and answer.status >= 400 and WORKER_HEADER not in answer.headers
-                if answer.status in RETRIED_STATUSES or own_refusal:
-                    return _refused(answer, is_stranger=own_refusal and answer.status == _UNAUTHORIZED)
+                denied = answer.status in DENIED_STATUSES and (own_refusal or not hop.peer)
+                if answer.status in RETRIED_STATUSES or own_refusal or denied:
+                    return _refused(answer, denied_by=Denier.of(hop.peer) if denied else None)
                 if answer.status == 200 and answer.content_type == "text/event-stream":
                     return await self._stream(exchange, answer, strip_usage, patience, first_byte)
                 return await self._whole(exchange, answer, patience, first_byte)
@@ -156,13 +158,13 @@ def _usage(body: bytes) -> dict[str, Any] | None:
     return usage if isinstance(usage, dict) else None
 
 
-def _refused(answer: UpstreamAnswer, *, is_stranger: bool) -> Refused:
+def _refused(answer: UpstreamAnswer, *, denied_by: Denier | None) -> Refused:
     used = answer.headers.get(ATTEMPTS_HEADER, "")
     return Refused(
         answer.status,
         _seconds(answer.headers.get("retry-after")),
         int(used) if used.isascii() and used.isdigit() and len(used) < 4 else 1,
-        is_stranger,
+        denied_by,
     )
 
 

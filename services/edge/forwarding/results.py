@@ -1,6 +1,7 @@
 """How an attempt ends, and what that means for whoever asked."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from kvcompass.roles.attempts import Failure, Fault
@@ -16,16 +17,28 @@ class Served:
     usage: dict[str, Any] | None
 
 
+class Denier(StrEnum):
+    """Who takes no key of this edge's; its value is the setting that is wrong at one of the two."""
+
+    ENGINE = "engine_key"
+    PEER = "peer_key"
+
+    @classmethod
+    def of(cls, peer: str) -> "Denier":
+        """By the peer edge of a hop; empty for an engine."""
+        return cls.PEER if peer else cls.ENGINE
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A 502, 503 or 504. Nothing was sent to the client: another worker may be tried."""
+    """A 502, 503 or 504, or a key not taken. Nothing was sent to the client: another worker may be tried."""
 
     status: int
     retry_after_s: float
     used: int = 1
     """Attempts that a peer edge has made."""
-    is_stranger: bool = False
-    """A peer edge whose `peer_key` is another: nobody is reached through it, whoever is asked for."""
+    denied_by: Denier | None = None
+    """Whose key is another. Through such a peer edge nobody is reached, whoever is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ def failure(result: Refused | Broke | None, worker: int | None = None) -> Failur
     match result:
         case None:
             return Failure(Fault.CANCELLED)
-        case Refused(is_stranger=True):
+        case Refused(denied_by=Denier.PEER):
             return Failure(Fault.UNREACHABLE)
         case Refused(retry_after_s=seconds, used=used):
             return Failure(Fault.REFUSED, retry_after_us=round(seconds * 1e6), used=used)

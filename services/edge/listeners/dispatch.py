@@ -106,8 +106,6 @@ class _Journey:
         if isinstance(attempt, Attempt):
             decision = _decision(attempt)
             self._metrics.decisions.labels(decision.reason.value, decision.region).inc()
-            if decision.blind:
-                self._metrics.blind.inc()
         return attempt
 
     def facts(self, attempt: Attempt) -> Mapping[str, str]:
@@ -153,12 +151,6 @@ class _Journey:
         metrics.prompt.labels(worker_id).inc(decision.prompt_tokens)
         metrics.claimed.labels(decision.worker_id).inc(decision.match_tokens)
         metrics.reused.labels(worker_id).inc(cached or 0)
-        if outcome.wrong_claim:
-            metrics.wrong_claims.labels(decision.worker_id).inc()
-        if outcome.wrong_prediction:
-            metrics.wrong_predictions.labels(decision.worker_id).inc()
-        if outcome.cross_region_hit:
-            metrics.cross_region_hits.labels(decision.region).inc()
 
     def answering(self, attempt: Attempt) -> int:
         return attempt.worker if self._stepped_in is None else self._stepped_in

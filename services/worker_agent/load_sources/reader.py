@@ -8,6 +8,7 @@ import zmq.asyncio
 
 from kvcompass.roles.queue_estimate import EngineLoad
 from services.runtime.logs import get_logger
+from services.runtime.sparse_log import SparseLog
 from services.worker_agent.engine_client import EngineClient, EngineError, MalformedError, NotThereError
 from services.worker_agent.load_sources.get_load import GetLoad
 from services.worker_agent.load_sources.load_socket import LoadSocket, Published, load_endpoint
@@ -15,7 +16,6 @@ from services.worker_agent.load_sources.metrics_page import MetricsPage
 from services.worker_agent.load_sources.source import LoadSource, SourceKind
 from services.worker_agent.load_sources.v1_loads import V1Loads
 from services.worker_agent.settings import EngineSettings
-from services.worker_agent.sparse_log import SparseLog
 
 _QUIET_MS = 3_000
 """Three heartbeats of SGLang's load publisher."""

@@ -1,4 +1,4 @@
-"""Why a connection of an agent ended, in a line: each new reason is logged once."""
+"""Why a stream to another component ended, in a line: each new reason is logged once."""
 
 import grpc.aio
 

@@ -1,4 +1,4 @@
-"""Log lines that an engine or a unit could cause by the thousand: one a second says how many there were."""
+"""Log lines that others could cause by the thousand: one a second says how many there were."""
 
 from collections.abc import Callable
 from typing import Final
